@@ -1,0 +1,30 @@
+"""A classifier that cannot change, whoever calls `train()` or an optimiser."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from torch import Tensor, nn
+
+
+class Frozen(nn.Module):
+    """`classifier` in evaluation mode for good, its parameters without gradients."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier.requires_grad_(False)
+        self.train(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classifier(images)  # type: ignore[no-any-return]
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(False)  # batch-norm statistics must never move
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        return super().requires_grad_(False)
+
+
+def freeze(classifier: nn.Module) -> Frozen:
+    """`classifier` frozen; one that is frozen already is returned as it is."""
+    return classifier if isinstance(classifier, Frozen) else Frozen(classifier)

@@ -1,0 +1,8 @@
+"""Data sets as tensors, with validation images held out and a fingerprint for the record."""
+
+from carso.data.errors import DataError
+from carso.data.images import ImageData, Split
+from carso.data.loading import available, load
+from carso.data.sets import DATA_SETS
+
+__all__ = ["DATA_SETS", "DataError", "ImageData", "Split", "available", "load"]

@@ -1,0 +1,62 @@
+"""Decoded images kept in the user's cache: a hundred thousand JPEG files take a while."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from carso.data.locations import cache_root
+from carso.data.pictures import SHOW_PROGRESS_FROM, PictureFormat, decode
+
+
+def decode_once(
+    paths: Sequence[Path], expected: PictureFormat, *, folder: Path, name: str
+) -> Tensor:
+    """`decode`, or its result of an earlier time if no file of the list has changed since."""
+    if len(paths) < SHOW_PROGRESS_FROM:  # decoding is about as fast as reading the cache
+        return decode(paths, expected)
+    kept = cache_root() / "decoded" / f"{name}-{_key(paths, expected, folder)}.safetensors"
+    images = _read(kept)
+    if images is None or len(images) != len(paths):
+        images = decode(paths, expected)
+        _write(kept, images)
+    return images
+
+
+def _key(paths: Sequence[Path], expected: PictureFormat, folder: Path) -> str:
+    """Changes when a file is added, removed, renamed or written to."""
+    digest = hashlib.sha256(repr(expected).encode())
+    for path in paths:
+        # A missing file is left to `decode`, which names it.
+        status = path.stat() if path.exists() else None
+        entry = (str(path.relative_to(folder)), status and (status.st_size, status.st_mtime_ns))
+        digest.update(repr(entry).encode())
+    return digest.hexdigest()[:24]
+
+
+def _read(path: Path) -> Tensor | None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path).get("images")
+    except (OSError, SafetensorError):  # absent or damaged: decode again
+        return None
+
+
+def _write(path: Path, images: Tensor) -> None:
+    """Put the file in place whole or not at all; without a writable cache, do without."""
+    from safetensors.torch import save_file
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as scratch:
+            unfinished = Path(scratch) / path.name
+            save_file({"images": images.to(torch.uint8)}, unfinished)
+            os.replace(unfinished, path)
+    except OSError:
+        return

@@ -1,0 +1,21 @@
+"""Where data sets are looked for, and where downloads go."""
+
+import os
+from pathlib import Path
+
+SYSTEM_ROOT = Path("/usr/share/datasets")
+"""Where Debian's dataset packages put theirs."""
+
+
+def cache_root() -> Path:
+    """The user's cache: where downloaded sets live, and what is decoded once is kept."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "carso" / "data"
+
+
+def search_roots(root: Path | None = None) -> list[Path]:
+    """The folders searched, in order; an earlier one wins."""
+    roots = [root] if root is not None else []
+    if environment := os.environ.get("CARSO_DATA"):
+        roots.append(Path(environment))
+    return [*roots, cache_root(), SYSTEM_ROOT]

@@ -1,0 +1,135 @@
+"""The table of known data sets: layouts, classes, statistics and fingerprints."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from carso.data import cifar, idx, tiny_imagenet
+from carso.data.contents import Contents
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """One official way to store a set."""
+
+    folder: str
+    """The official folder name, looked for under each root."""
+    present: Callable[[Path], bool]
+    """Whether a folder holds this set."""
+    read: Callable[[Path], Contents]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSet:
+    """One row of the table."""
+
+    title: str
+    layouts: tuple[Layout, ...]
+    mean: tuple[float, ...]
+    """Of the training images in [0, 1], one number per channel."""
+    std: tuple[float, ...]
+    classes: tuple[str, ...] = ()
+    """Empty when the files of the set name their classes."""
+    fingerprint: str | None = None
+    """Of the complete official set as it is split here, where known. What is shipped or downloaded
+    must have it; someone's own files need not, so that a part of a set can be used."""
+    shipped: Path | None = None
+    """The folder inside the package, for the set that needs no download."""
+
+
+FASHION_CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+CIFAR10_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+
+
+def _idx_layout(folder: str) -> Layout:
+    return Layout(folder=folder, present=idx.has_idx_files, read=idx.read_idx_folder)
+
+
+DATA_SETS: dict[str, DataSet] = {
+    "fashion-embedded": DataSet(
+        title="Fashion-MNIST, 1,000 training and 200 test images a class, shipped",
+        layouts=(_idx_layout("fashion"),),
+        classes=FASHION_CLASSES,
+        mean=(0.2860,),
+        std=(0.3530,),
+        fingerprint="62e874de685d74c0e8c00fbe6c12b6c0e0d42317d00482366abeeafb1e00f302",
+        shipped=Path(__file__).parent / "embedded" / "fashion",
+    ),
+    "fashion-mnist": DataSet(
+        title="Fashion-MNIST",
+        layouts=(_idx_layout("fashion-mnist"),),
+        classes=FASHION_CLASSES,
+        mean=(0.2860,),
+        std=(0.3530,),
+        fingerprint="3e5c2a55457feaf6ffbf998cafa6ecf01e1a0a39fdce666386256f27540053da",
+    ),
+    "mnist": DataSet(
+        title="MNIST",
+        layouts=(_idx_layout("mnist"),),
+        classes=tuple("0123456789"),
+        mean=(0.1307,),
+        std=(0.3081,),
+        fingerprint="cd77183368161a9755c5f40d1eafd0f42b9b7589fe06ed0e8009f1d2e28002ff",
+    ),
+    "cifar10": DataSet(
+        title="CIFAR-10",
+        layouts=(
+            Layout(
+                folder="cifar-10-batches-py",
+                present=cifar.has_cifar10_pickles,
+                read=cifar.read_cifar10_pickles,
+            ),
+            Layout(
+                folder="cifar-10-batches-bin",
+                present=cifar.has_cifar10_binary,
+                read=cifar.read_cifar10_binary,
+            ),
+        ),
+        classes=CIFAR10_CLASSES,
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2471, 0.2435, 0.2616),
+        fingerprint="75109c8948221aa092339ea128e3da6983df9f0103b8dce3b60d7b1a9c472cf0",
+    ),
+    "cifar100": DataSet(
+        title="CIFAR-100, fine classes",
+        layouts=(
+            Layout(folder="cifar-100-python", present=cifar.has_cifar100, read=cifar.read_cifar100),
+        ),
+        mean=(0.5071, 0.4865, 0.4409),
+        std=(0.2673, 0.2564, 0.2762),
+    ),
+    "tinyimagenet": DataSet(
+        title="TinyImageNet-200",
+        layouts=(
+            Layout(
+                folder="tiny-imagenet-200",
+                present=tiny_imagenet.has_tiny_imagenet,
+                read=tiny_imagenet.read_tiny_imagenet,
+            ),
+        ),
+        mean=(0.4802, 0.4481, 0.3975),
+        std=(0.2302, 0.2265, 0.2262),
+    ),
+}

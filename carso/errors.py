@@ -1,0 +1,8 @@
+"""The one exception that stands for a user's mistake."""
+
+
+class CarsoError(ValueError):
+    """Bad input: the message is one line that says what was wrong and what would be right.
+
+    The command line prints it without a traceback and exits with code 2.
+    """

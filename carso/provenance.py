@@ -1,0 +1,57 @@
+"""Where a result comes from: versions, revision, hardware, time."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("carso", "torch", "numpy", "safetensors", "pytorch-optimizer", "pyautoattack")
+
+
+def provenance() -> dict[str, Any]:
+    """What a record carries besides its settings and its outcome."""
+    import torch
+
+    return {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": revision(),
+        "versions": {"python": platform.python_version(), **versions()},
+        "hardware": {
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """The installed versions of the packages that decide a result."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def revision() -> str:
+    """The git revision of the checkout that this code runs from, with "+" if it was changed."""
+    here = Path(__file__).parent.parent
+    if not (here / ".git").exists():
+        return "not a checkout"
+    git = ["git", "-C", str(here)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True
+        )
+    except OSError:
+        return "git is not installed"
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,0 +1,219 @@
+"""A scenario: everything that decides a run, in one short TOML file.
+
+`carso/scenarios/*.toml` ship with the package. A file of the user's own has the same tables.
+Each table below is a frozen dataclass that checks its own values; `read` turns a misspelt key or
+a value out of range into one line that names the file, the line and the key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from carso.errors import CarsoError
+from carso.threat import Linf
+
+
+def check(condition: bool, key: str, wanted: str, got: object) -> None:
+    """One line that names the key, what it must be and what it was."""
+    if not condition:
+        raise CarsoError(f"{key} must be {wanted}, got {got!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """[data]: which images."""
+
+    set: str
+    """A name of `carso.data.DATA_SETS`, or a folder with a folder of images per class."""
+    fallback: str = ""
+    """The set to use where `set` is not found; empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierTraining:
+    """[classifier.training]: for those who bring no classifier."""
+
+    method: str = "pgd"
+    """"pgd" (Madry et al.), "trades" (Zhang et al.) or "clean"."""
+    epochs: int
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    """The peak of the one-cycle rate (SGD with Nesterov momentum)."""
+    warmup: float = 0.25
+    """Share of the run in which the rate rises."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.0
+    attack_steps: int = 10
+    attack_step_size: float
+    """Of the training PGD, on the [0, 1] pixel scale."""
+    trades_weight: float = 6.0
+    average: float = 0.999
+    """Decay of the averaged weights, which are the ones that are kept."""
+    augment: str = "none"
+    """"none", "flip", or "flip-shift" (by up to an eighth of the side)."""
+
+    def __post_init__(self) -> None:
+        methods, augmentations = ("pgd", "trades", "clean"), ("none", "flip", "flip-shift")
+        check(self.method in methods, "method", f"one of {methods}", self.method)
+        check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
+        check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        check(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
+        check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
+        check(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
+        check(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
+        check(0 <= self.label_smoothing < 1, "label_smoothing", "in [0, 1)", self.label_smoothing)
+        check(self.attack_steps >= 1, "attack_steps", "at least 1", self.attack_steps)
+        check(
+            0 < self.attack_step_size <= 1,
+            "attack_step_size",
+            "on the [0, 1] pixel scale, in (0, 1]",
+            self.attack_step_size,
+        )
+        check(self.trades_weight >= 0, "trades_weight", "at least 0", self.trades_weight)
+        check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
+        check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classifier:
+    """[classifier]: the f that is defended, a WideResNet in the published layout."""
+
+    depth: int = 28
+    width: int = 10
+    strides: tuple[int, ...] = (1, 2, 2)
+    layers: tuple[str, ...] = ()
+    """The representation; empty: the paper's choice for this depth."""
+    weights: tuple[str, ...] = ()
+    """Published files of these weights, the paper's first (facts for `carso import`)."""
+    training: ClassifierTraining | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attacks:
+    """[purifier.attacks]: the adversarially balanced batches of section 4.4."""
+
+    eps: float = 0.0
+    """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    fraction: float
+    """Share of every batch that is attacked."""
+    steps: int = 40
+    step_size: float = 0.01
+    bank: str = "memory"
+    """Where attacked images are kept: "memory", "disk", or "off" (made anew each time)."""
+    bank_refresh: int = 0
+    """Make the bank anew every so many epochs; 0: never."""
+    device_batch: int = 0
+    """The released code rounds the shares down in each device's part of the batch, to nothing
+    if the part is small; 0: no part of this size, and shares are carried over instead."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
+        check(0 <= self.fraction <= 1, "fraction", "a share in [0, 1]", self.fraction)
+        check(self.steps >= 1, "steps", "at least 1", self.steps)
+        check(0 < self.step_size <= 1, "step_size", "in (0, 1], per step", self.step_size)
+        banks = ("memory", "disk", "off")
+        check(self.bank in banks, "bank", f"one of {banks}", self.bank)
+        check(self.bank_refresh >= 0, "bank_refresh", "at least 0 epochs", self.bank_refresh)
+        check(self.device_batch >= 0, "device_batch", "at least 0", self.device_batch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PurifierTraining:
+    """[purifier.training]: the paper's table of hyperparameters."""
+
+    epochs: int
+    batch_size: int
+    initial_rate: float = 5e-9
+    plateau_rate: float
+    final_rate: float
+    warmup_epochs: int
+    plateau_epochs: int
+    beta_start: int
+    """Epoch up to which the KL term has no weight."""
+    beta_end: int
+    """Epoch from which it has its full weight."""
+    radam_beta1: float = 0.9
+    radam_beta2: float = 0.999
+    radam_eps: float = 1e-8
+    weight_decay: float = 0.0
+    lookahead_steps: int = 6
+    lookahead_decay: float = 0.8
+    loss_scale: float = 1.0
+    """The released code multiplies the loss by the number of devices."""
+
+    def __post_init__(self) -> None:
+        check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
+        check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        for key in ("initial_rate", "plateau_rate", "final_rate", "loss_scale"):
+            check(getattr(self, key) > 0, key, "above 0", getattr(self, key))
+        for key in ("warmup_epochs", "plateau_epochs", "beta_start", "weight_decay"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        check(
+            self.warmup_epochs + self.plateau_epochs <= self.epochs,
+            "warmup_epochs + plateau_epochs",
+            f"at most epochs = {self.epochs}",
+            self.warmup_epochs + self.plateau_epochs,
+        )
+        check(self.beta_end >= self.beta_start, "beta_end", "at least beta_start", self.beta_end)
+        check(self.lookahead_steps >= 1, "lookahead_steps", "at least 1", self.lookahead_steps)
+        check(0 < self.lookahead_decay <= 1, "lookahead_decay", "in (0, 1]", self.lookahead_decay)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Purifier:
+    """[purifier]: the conditional VAE."""
+
+    condition: int
+    """Features of the encoded representation (`fcrepr` in the paper)."""
+    latent: int
+    """Features of the latent code (`fjoint` in the paper)."""
+    decoder_width: int = 256
+    """Channels at the start of the decoder."""
+    stages: int = 0
+    """Convolutions per layerwise encoder; 0: three up to 32 pixels a side, four above."""
+    attacks: Attacks
+    training: PurifierTraining
+
+    def __post_init__(self) -> None:
+        check(self.condition >= 1, "condition", "at least 1", self.condition)
+        check(self.latent >= 1, "latent", "at least 1", self.latent)
+        check(
+            self.decoder_width >= 8 and self.decoder_width % 8 == 0,
+            "decoder_width",
+            "a multiple of 8",
+            self.decoder_width,
+        )
+        check(self.stages >= 0, "stages", "at least 0", self.stages)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Defence:
+    """[defence]: how candidates become a prediction."""
+
+    samples: int = 8
+    aggregation: str = "double-exponential"
+
+    def __post_init__(self) -> None:
+        check(self.samples >= 1, "samples", "at least 1", self.samples)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """A whole run: data, threat, classifier, purifier, defence, and the seed of it all."""
+
+    name: str
+    summary: str
+    seed: int = 0
+    preset: str = ""
+    data: Data
+    threat: Linf
+    classifier: Classifier
+    purifier: Purifier
+    defence: Defence = field(default_factory=Defence)
+
+    @property
+    def training_threat(self) -> Linf:
+        """The ball of the purifier's training attacks."""
+        eps = self.purifier.attacks.eps
+        return Linf(eps=eps) if eps else self.threat

@@ -1,0 +1,87 @@
+"""Tensors in files: safetensors always, `.pt` only as weights, never as a program."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from carso.errors import CarsoError
+from carso.files import replacing
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """`tensors` as a safetensors file, atomically."""
+    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(plain, temporary, metadata=metadata)
+        except SafetensorError as error:  # it wraps the operating system's own errors
+            raise OSError(str(error)) from None
+
+
+def load(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a safetensors file, or of a `.pt` file that holds only weights."""
+    if not path.is_file():
+        raise CarsoError(f"there is no weight file {path}")
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise CarsoError(f"{path} is damaged or no safetensors file: {error}") from None
+    if path.suffix not in {".pt", ".pth"}:
+        raise CarsoError(f"weights are .safetensors, .pt or .pth files, got {path.name}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise CarsoError(f"{path} is damaged or holds more than weights: {first}") from None
+    return unwrapped(content, path)
+
+
+def unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict inside the dicts that training scripts wrap around it."""
+    while isinstance(content, Mapping):
+        if content and all(isinstance(value, Tensor) for value in content.values()):
+            return {str(key): value for key, value in content.items()}
+        wrappers = ("state_dict", "model_state_dict", "model", "ema", "net", "params")
+        inner = next((content[key] for key in wrappers if key in content), None)
+        if inner is None:
+            break
+        content = inner
+    raise CarsoError(f"{path} holds no state dict: a mapping from names to tensors is wanted")
+
+
+def load_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
+    """Load `tensors` into `module`, or say in one line which keys or shapes do not fit."""
+    state = {name.removeprefix("module."): value for name, value in tensors.items()}
+    own = module.state_dict()
+    counters = {name for name in own if name.endswith("num_batches_tracked")}
+    for name in counters - state.keys():
+        state[name] = own[name]  # older files lack it, and inference never reads it
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    shapes = [
+        f"{name} is {tuple(state[name].shape)}, not {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & state.keys())
+        if own[name].shape != state[name].shape
+    ]
+    problems = [
+        f"{len(names)} keys {kind} ({few(names)})"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", shapes))
+        if names
+    ]
+    if problems:
+        raise CarsoError(f"{source} does not fit {type(module).__name__}: {'; '.join(problems)}")
+    module.load_state_dict(state)
+
+
+def few(names: list[str], most: int = 4) -> str:
+    """The first of `names`, and how many more there are."""
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,1 @@
+"""Training of classifiers and purifiers, resumable bit for bit."""

@@ -1,0 +1,224 @@
+"""Adversarial training of a classifier, for those who bring none.
+
+SGD with Nesterov momentum under a one-cycle rate, on PGD examples (Madry et al. 2018) or with the
+TRADES loss (Zhang et al. 2019); the weights that are kept are an exponential average over steps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from carso.attacks.gradient import PGD, verified
+from carso.data import ImageData, Split
+from carso.randomness import generator
+from carso.scenario import ClassifierTraining
+from carso.threat import Linf
+from carso.training.schedules import one_cycle
+from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
+
+ATTACKED_VALIDATION_IMAGES = 500
+
+
+class ClassifierStage:
+    """The classifier's training as a `Stage`; `averaged` is the result."""
+
+    name = "classifier"
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        data: ImageData,
+        *,
+        training: ClassifierTraining,
+        threat: Linf,
+        seed: int,
+        device: torch.device,
+        identity: dict[str, Any],
+    ) -> None:
+        self.training, self.threat, self.seed, self.device = training, threat, seed, device
+        self.data, self.identity, self.epochs = data, identity, training.epochs
+        self.classifier = classifier.to(device, memory_format=torch.channels_last)
+        self.averaged = copy.deepcopy(self.classifier).requires_grad_(False).eval()
+        self.optimiser = torch.optim.SGD(
+            self.classifier.parameters(),
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            nesterov=training.momentum > 0,
+        )
+        self.step = 0
+        self.first_losses: list[float] = []
+
+    def steps(self) -> int:
+        return batches_in(len(self.data.train), self.training.batch_size)
+
+    def epoch(self, number: int, advance: Callable[[], None]) -> Row:
+        """One pass over the training images, then the averaged weights on validation images."""
+        source = generator(self.seed, self.name, "epoch", number)
+        total = torch.zeros((), device=self.device)
+        for indices in shuffled(len(self.data.train), self.training.batch_size, source):
+            images, labels = self.data.train.batch(indices)
+            images = augmented(images.to(self.device), self.training.augment, source)
+            total += self.update(images, labels.to(self.device), source)
+            advance()
+        return {"loss": float(total) / self.steps(), **self.validate()}
+
+    def update(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """One optimiser step on a batch; returns its loss."""
+        progress = self.step / (self.steps() * self.epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = one_cycle(
+                progress, peak=self.training.learning_rate, warmup=self.training.warmup
+            )
+        loss = self.loss(images, labels, source)
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.step += 1
+        average(self.averaged, self.classifier, decay=self.training.average, step=self.step)
+        if len(self.first_losses) < FIRST_STEPS:
+            self.first_losses.append(float(loss.detach()))
+        return loss.detach()
+
+    def loss(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The loss of the chosen method, with attacks made against the classifier as it stands."""
+        smoothing = self.training.label_smoothing
+        if self.training.method == "clean":
+            self.classifier.train()
+            return F.cross_entropy(self.classifier(images), labels, label_smoothing=smoothing)
+        self.classifier.eval()  # the attack must not move the batch-norm statistics
+        self.classifier.requires_grad_(False)
+        if self.training.method == "pgd":
+            attack = PGD(steps=self.training.attack_steps, step_size=self.training.attack_step_size)
+            attacked = attack(self.classifier, images, labels, threat=self.threat, generator=source)
+        else:
+            attacked = self.disagreement_attack(images, source)
+        self.classifier.requires_grad_(True)
+        self.classifier.train()
+        if self.training.method == "pgd":
+            return F.cross_entropy(self.classifier(attacked), labels, label_smoothing=smoothing)
+        logits = self.classifier(images)
+        natural = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        return natural + self.training.trades_weight * divergence(logits, self.classifier(attacked))
+
+    def disagreement_attack(self, images: Tensor, source: Generator) -> Tensor:
+        """PGD on the divergence from the clean prediction: the inner problem of TRADES."""
+        with torch.no_grad():
+            clean = self.classifier(images)
+        attacked = self.threat.random_start(images, source)
+        for _ in range(self.training.attack_steps):
+            attacked.requires_grad_(True)
+            loss = divergence(clean, self.classifier(attacked))
+            (gradient,) = torch.autograd.grad(loss, attacked)
+            moved = attacked.detach() + self.training.attack_step_size * gradient.sign()
+            attacked = self.threat.project(moved, images)
+        return verified(attacked, images, self.threat)
+
+    def validate(self) -> Row:
+        """Accuracy of the averaged weights on validation images, clean and under PGD."""
+        count = min(ATTACKED_VALIDATION_IMAGES, len(self.data.validation))
+        return {
+            "validation_accuracy": accuracy(self.averaged, self.data.validation, self.device),
+            "validation_pgd_accuracy": accuracy_under_pgd(
+                self.averaged,
+                self.data.validation.balanced(count),
+                self.device,
+                threat=self.threat,
+                source=generator(self.seed, self.name, "validation"),
+            ),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "classifier": dict(self.classifier.state_dict()),
+            "averaged": dict(self.averaged.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "step": self.step,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.classifier.load_state_dict(state["classifier"])
+        self.averaged.load_state_dict(state["averaged"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.step = state["step"]
+
+
+def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
+    """KL(clean || attacked) of two predictions, averaged over the batch."""
+    return F.kl_div(
+        attacked.log_softmax(dim=1),
+        clean.log_softmax(dim=1),
+        reduction="batchmean",
+        log_target=True,
+    )
+
+
+@torch.no_grad()
+def average(averaged: nn.Module, current: nn.Module, *, decay: float, step: int) -> None:
+    """Move `averaged` towards `current`; early on faster, so that the start is soon forgotten."""
+    decay = min(decay, (1 + step) / (10 + step))
+    own = averaged.state_dict()
+    for name, value in current.state_dict().items():
+        if value.is_floating_point():
+            own[name].lerp_(value, 1 - decay)
+        else:
+            own[name].copy_(value)
+
+
+def augmented(images: Tensor, how: str, source: Generator) -> Tensor:
+    """Images flipped at random, and shifted by up to an eighth of their side, filled with zeros."""
+    if how == "none":
+        return images
+    flip = torch.rand(len(images), generator=source) < 0.5
+    images = torch.where(flip.to(images.device).view(-1, 1, 1, 1), images.flip(-1), images)
+    if how == "flip":
+        return images
+    height, width = images.shape[-2:]
+    margin = (width // 8, width // 8, height // 8, height // 8)
+    down = torch.randint(0, 2 * margin[2] + 1, (len(images), 1), generator=source)
+    right = torch.randint(0, 2 * margin[0] + 1, (len(images), 1), generator=source)
+    rows = (down + torch.arange(height)).to(images.device)  # (B, H)
+    columns = (right + torch.arange(width)).to(images.device)  # (B, W)
+    padded = F.pad(images, margin)
+    which = torch.arange(len(images), device=images.device).view(-1, 1, 1)
+    shifted = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
+    return shifted.permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)
+
+
+@torch.no_grad()
+def accuracy(
+    model: Callable[[Tensor], Tensor], split: Split, device: torch.device, *, batch: int = 250
+) -> float:
+    """Share of the images of `split` that `model` labels right."""
+    right = 0
+    for start in range(0, len(split), batch):
+        images, labels = split.batch(slice(start, start + batch))
+        right += int((model(images.to(device)).argmax(dim=1).cpu() == labels).sum())
+    return right / len(split)
+
+
+def accuracy_under_pgd(
+    model: Callable[[Tensor], Tensor],
+    split: Split,
+    device: torch.device,
+    *,
+    threat: Linf,
+    source: Generator,
+    batch: int = 250,
+) -> float:
+    """The same on images attacked by PGD against `model`: a quick look, not an evaluation."""
+    attack = PGD(steps=10, step_size=threat.eps / 4)
+    right = 0
+    for start in range(0, len(split), batch):
+        images, labels = split.batch(slice(start, start + batch))
+        images, labels = images.to(device), labels.to(device)
+        attacked = attack(model, images, labels, threat=threat, generator=source)
+        with torch.no_grad():
+            right += int((model(attacked).argmax(dim=1) == labels).sum())
+    return right / len(split)

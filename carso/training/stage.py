@@ -1,0 +1,117 @@
+"""The loop that every kind of training shares: epochs, checkpoints, a CSV of losses, resuming."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from carso import files
+from carso.training import checkpoint
+from carso.training.checkpoint import Checkpoint
+
+Row = dict[str, float]
+"""What one epoch leaves in the log, by column."""
+
+FIRST_STEPS = 5
+"""How many losses at the very start are kept, so that a run can be recognised by repeating it."""
+
+
+class Stage(Protocol):
+    """One training that `run` can drive."""
+
+    name: str
+    epochs: int
+    identity: dict[str, Any]
+    first_losses: list[float]
+
+    def steps(self) -> int:
+        """Optimiser steps in an epoch."""
+        ...
+
+    def epoch(self, number: int, advance: Callable[[], None]) -> Row:
+        """Train one epoch, with `advance()` after each step, and return its row."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Display(Protocol):
+    """Whoever shows progress; `Quiet` shows none."""
+
+    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
+        """An epoch begins: what is returned is called after each step."""
+        ...
+
+    def finish(self, stage: str, epoch: int, row: Row) -> None: ...
+
+
+class Quiet:
+    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
+        return lambda: None
+
+    def finish(self, stage: str, epoch: int, row: Row) -> None:
+        return None
+
+
+def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
+    """Train `stage` to its last epoch, going on from the checkpoint in `folder` if there is one."""
+    found = checkpoint.load(folder, stage.identity)
+    history = found.history if found else []
+    if found:
+        stage.load_state(found.state["stage"])
+        stage.first_losses = found.state["first_losses"]
+    for number in range(len(history), stage.epochs):
+        advance = display.start(stage.name, number, stage.epochs, stage.steps())
+        began = time.perf_counter()
+        row = stage.epoch(number, advance)
+        history.append({"epoch": number + 1, **row, "seconds": time.perf_counter() - began})
+        state = {"stage": stage.state(), "first_losses": stage.first_losses}
+        checkpoint.save(folder, Checkpoint(identity=stage.identity, history=history, state=state))
+        files.write_text(folder / "losses.csv", as_csv(history))
+        to_tensorboard(folder, history[-1])
+        display.finish(stage.name, number, history[-1])
+    return history
+
+
+def as_csv(history: list[Row]) -> str:
+    """The history with one line per epoch."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(history[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    return text.getvalue()
+
+
+def to_tensorboard(folder: Path, row: Row) -> None:
+    """The epoch's row as TensorBoard scalars, where TensorBoard is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return
+    with SummaryWriter(str(folder / "tensorboard")) as writer:  # type: ignore[no-untyped-call]
+        for column, value in row.items():
+            writer.add_scalar(column, value, int(row["epoch"]))  # type: ignore[no-untyped-call]
+
+
+def shuffled(count: int, batch_size: int, source: Generator) -> Iterator[Tensor]:
+    """The indices of an epoch, in random order, a batch at a time.
+
+    A last batch of one image is left out: batch norm cannot train on it.
+    """
+    for indices in torch.randperm(count, generator=source).split(batch_size):
+        if len(indices) > 1:
+            yield indices
+
+
+def batches_in(count: int, batch_size: int) -> int:
+    """How many batches `shuffled` yields."""
+    return count // batch_size + (count % batch_size > 1)
