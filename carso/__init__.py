@@ -1,5 +1,50 @@
-"""CARSO: a frozen classifier, made harder to fool by purifying what it sees."""
+"""CARSO: a frozen classifier, made harder to fool by purifying what it sees.
+
+`load` gives a shipped defence, `fit` makes one around a classifier of your own, `Carso` is the
+method itself. Names are imported when first used, so that `import carso` costs nothing.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from carso.classifiers.wide_resnet import WideResNet
+    from carso.defence import Carso
+    from carso.deployed import load
+    from carso.errors import CarsoError
+    from carso.purifier import Purifier
+    from carso.representation import Representation
+    from carso.threat import Linf
+    from carso.training.fit import fit
+
+HOMES = {
+    "Carso": "carso.defence",
+    "CarsoError": "carso.errors",
+    "Linf": "carso.threat",
+    "Purifier": "carso.purifier",
+    "Representation": "carso.representation",
+    "WideResNet": "carso.classifiers.wide_resnet",
+    "fit": "carso.training.fit",
+    "load": "carso.deployed",
+}
+
+__all__ = [
+    "Carso",
+    "CarsoError",
+    "Linf",
+    "Purifier",
+    "Representation",
+    "WideResNet",
+    "fit",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'carso' has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)

@@ -2,38 +2,89 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from carso import __version__
 from carso.errors import CarsoError
 
 if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
     import torch
-    from rich.progress import Progress
 
 app = typer.Typer(
     name="carso",
-    help="Make an image classifier harder to fool, and prove how hard.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 DataOption = Annotated[
-    Path | None, typer.Option("--data", help="Folder of data sets (else CARSO_DATA).")
+    Path | None, typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA).")
 ]
 ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own choice.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
-@app.callback()
-def carso() -> None:
+@app.callback(invoke_without_command=True)
+def carso(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     """Make an image classifier harder to fool, and prove how hard."""
+    if version:
+        print(f"carso {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
+    images: Annotated[int, typer.Option(help="How many test images.", min=3, max=2000)] = 200,
+    seed: Annotated[int, typer.Option(help="Of the attacks and the defence's noise.")] = 0,
+    threads: ThreadsOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Attack the shipped classifier and defence on embedded images, and draw a picture."""
+    from dataclasses import asdict
+
+    from carso import demo as story
+    from carso.progress import progress
+
+    prepare("cpu", threads)
+    with progress() as bars:
+        found = story.run(
+            out, count=images, seed=seed, advance=bars.counted("attacking", 2 * images)
+        )
+    if as_json:
+        print(json.dumps({**asdict(found), "picture": str(found.picture)}, indent=1))
+        return
+    header = (
+        f"accuracy on {found.count} Fashion-MNIST test images, eps = {found.eps:g}, seed {seed}"
+    )
+    rows = [(line.images, f"{line.classifier:.3f}", f"{line.defence:.3f}") for line in found.lines]
+    print_table((header, "classifier alone", "CARSO"), rows)
+    print(f"picture: {found.picture}")
+
+
+@app.command()
+def scenarios(as_json: JsonOption = False) -> None:
+    """List the shipped scenarios."""
+    from carso import scenario_file
+
+    found = [scenario_file.read(name) for name in scenario_file.names()]
+    if as_json:
+        print(json.dumps([scenario_file.as_table(scenario) for scenario in found], indent=1))
+        return
+    print_table(
+        ("scenario", "eps", "what"),
+        [(s.name, f"{s.threat.eps:.4g}", s.summary) for s in found],
+    )
 
 
 @app.command()
@@ -42,32 +93,101 @@ def train(
     run: Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")] = None,
     data: DataOption = None,
     download: Annotated[bool, typer.Option(help="Download the data set if missing.")] = False,
+    classifier: Annotated[
+        Path | None, typer.Option(help="Weights to defend, instead of training some.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="A preset of the scenario, e.g. released.")] = "",
     seed: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 0,
 ) -> None:
     """Train a scenario: its classifier, then its purifier. Run again to go on."""
-    import dataclasses
+    from dataclasses import replace
 
     from carso import scenario_file
-    from carso.training.run import load_data, train_classifier
+    from carso.progress import progress
+    from carso.training.run import load_data
+    from carso.training.run import train as train_all
 
     settings = scenario_file.read(scenario, preset=preset)
     if seed is not None:
-        settings = dataclasses.replace(settings, seed=seed)
+        settings = replace(settings, seed=seed)
     folder = run or Path("runs") / settings.name
     place = prepare(device, threads)
     images = load_data(settings, data, download=download)
-    print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}")
-    with progress() as display:
-        train_classifier(settings, images, folder, place, display)
+    print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
+    with progress() as bars:
+        train_all(settings, images, folder, device=place, display=bars, weights=classifier)
+    print(f"done: carso predict {folder} IMAGE...")
+
+
+@app.command()
+def predict(
+    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files, or .npy in [0, 1].")],
+    samples: Annotated[int | None, typer.Option(help="Candidates per image.")] = None,
+    aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
+    candidates: Annotated[Path | None, typer.Option(help="Folder to draw them in.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the defence's noise.")] = 0,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Label images: label, probability, and what the classifier alone would say."""
+    from carso.prediction import predict_files
+
+    prepare(device, 0)
+    options: dict[str, Any] = {"seed": seed}
+    if samples is not None:
+        options["samples"] = samples
+    if aggregation:
+        options["aggregation"] = aggregation
+    found = predict_files(defence, images, device=device, candidates=candidates, options=options)
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print_table(
+        ("image", "label", "probability", "candidates agree", "classifier alone"),
+        [
+            (
+                row["image"],
+                row["label"],
+                f"{row['probability']:.3f}",
+                f"{row['agreeing']} of {row['samples']}",
+                row["classifier_alone"],
+            )
+            for row in found
+        ],
+    )
+    if candidates is not None:
+        print(f"candidates: {candidates}")
+
+
+@app.command()
+def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Show the machine, the versions, and what data and weights are found."""
+    from carso import data as data_sets
+    from carso import deployed
+    from carso.provenance import provenance
+
+    facts = provenance()
+    facts["data"] = dict(data_sets.available(data))
+    facts["weights"] = {name: str(deployed.SHIPPED / name) for name in deployed.names()}
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    for key in ("versions", "hardware", "data", "weights"):
+        print(f"{key}:")
+        for name, value in facts[key].items():
+            print(f"  {name:18} {'not found' if value is None else value}")
+    print(f"revision: {facts['revision']}")
 
 
 def prepare(device: str, threads: int) -> torch.device:
     """The device asked for, after a check that it is there."""
     import torch
 
+    if threads < 0:
+        raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
     if threads:
         torch.set_num_threads(threads)
     try:
@@ -79,37 +199,13 @@ def prepare(device: str, threads: int) -> torch.device:
     return place
 
 
-@contextmanager
-def progress() -> Iterator[Bars]:
-    """Progress bars on the terminal, plain lines where there is none."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Remaining(),
-    )
-    with Progress(*columns, transient=True) as bars:
-        yield Bars(bars)
-
-
-class Bars:
-    """Shows a training's epochs: a bar for the one that runs, a line for each that is done."""
-
-    def __init__(self, bars: Progress) -> None:
-        self.bars = bars
-
-    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
-        task = self.bars.add_task(f"{stage} epoch {epoch + 1}/{epochs}", total=steps)
-        self.task = task
-        return lambda: self.bars.advance(task)
-
-    def finish(self, stage: str, epoch: int, row: dict[str, float]) -> None:
-        self.bars.remove_task(self.task)
-        cells = "  ".join(f"{k} {v:.4g}" for k, v in row.items() if k != "epoch")
-        self.bars.console.print(f"{stage} epoch {epoch + 1}: {cells}", highlight=False)
+def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns that line up, as plain text that can be copied."""
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    for row in (header, *rows):
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -31,7 +32,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)  # mkstemp's own mode is for the owner only
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         raise CarsoError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
@@ -57,3 +58,9 @@ def read_json(path: Path) -> Any:
         raise CarsoError(f"there is no file {path}") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CarsoError(f"{path} is not a readable JSON file: {error}") from None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

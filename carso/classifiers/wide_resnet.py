@@ -39,7 +39,8 @@ class Block(nn.Module):
         padded = activated if self.stride == 1 else same_padding(activated)
         out = self.conv_0(padded)  # (B, C', ceil(H / stride), ceil(W / stride))
         out = self.conv_1(F.silu(self.batchnorm_1(out)))
-        return residual + out
+        combined: Tensor = residual + out
+        return combined
 
 
 def same_padding(x: Tensor) -> Tensor:

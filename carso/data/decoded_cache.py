@@ -1,7 +1,6 @@
 """Decoded images kept in the user's cache: a hundred thousand JPEG files take a while."""
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +56,6 @@ def _write(path: Path, images: Tensor) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as scratch:
             unfinished = Path(scratch) / path.name
             save_file({"images": images.to(torch.uint8)}, unfinished)
-            os.replace(unfinished, path)
+            unfinished.replace(path)
     except OSError:
         return

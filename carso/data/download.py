@@ -4,7 +4,6 @@ import base64
 import contextlib
 import hashlib
 import http.client
-import os
 import sys
 import tempfile
 import urllib.request
@@ -59,7 +58,7 @@ def fetch(mirror: Mirror, target: Path) -> None:
         if mirror.rebuild is not None:
             mirror.rebuild(result)
         try:
-            os.replace(result, target)
+            result.replace(target)
         except OSError:
             if not target.is_dir():  # else another process has just put the same data there
                 raise

@@ -1,11 +1,14 @@
 """`load`: from the name of a data set to its three splits."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from carso.data.contents import Contents
-from carso.data.errors import DataError
+from carso.data.errors import DataError, DataNotFoundError
 from carso.data.image_folder import read_image_folder
-from carso.data.images import ImageData, channel_statistics, fingerprint_of, hold_out
+from carso.data.images import ImageData, Split, channel_statistics, fingerprint_of, hold_out
 from carso.data.locations import search_roots
 from carso.data.sets import DATA_SETS, DataSet, Layout
 
@@ -31,6 +34,15 @@ def load(name: str, root: Path | None = None, *, download: bool = False) -> Imag
     )
 
 
+def from_tensors(images: Tensor, labels: Tensor, *, classes: Sequence[str] = ()) -> ImageData:
+    """A data set from tensors: bytes (n, C, H, W), labels (n,); 80/10/10 in each class."""
+    whole = Split(images=images, labels=labels)
+    train, validation, test = hold_out(whole, parts=2, origin="tensors")
+    known = tuple(classes) or tuple(str(label) for label in range(int(labels.max()) + 1))
+    contents = Contents(classes=known, training=train, validation=validation, test=test)
+    return _assemble("tensors", contents, None, origin="tensors")
+
+
 def available(root: Path | None = None) -> list[tuple[str, str | None]]:
     """Every known set and the folder it would be read from, or None."""
     places = []
@@ -49,7 +61,7 @@ def _load_known(name: str, root: Path | None, download: bool) -> ImageData:
         _download(name)
         found = _find(known, root)
     if found is None:
-        raise DataError(_not_found(name, known, root))
+        raise DataNotFoundError(_not_found(name, known, root))
     layout, folder = found
     contents = layout.read(folder)
     origin = "embedded" if known.shipped else str(folder)

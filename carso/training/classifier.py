@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from carso.attacks.gradient import PGD, verified
+from carso.classifiers.zoo import placed
 from carso.data import ImageData, Split
 from carso.randomness import generator
 from carso.scenario import ClassifierTraining
@@ -43,8 +44,8 @@ class ClassifierStage:
     ) -> None:
         self.training, self.threat, self.seed, self.device = training, threat, seed, device
         self.data, self.identity, self.epochs = data, identity, training.epochs
-        self.classifier = classifier.to(device, memory_format=torch.channels_last)
-        self.averaged = copy.deepcopy(self.classifier).requires_grad_(False).eval()
+        self.classifier = placed(classifier, device)
+        self.averaged: nn.Module = copy.deepcopy(self.classifier).requires_grad_(False).eval()
         self.optimiser = torch.optim.SGD(
             self.classifier.parameters(),
             lr=training.learning_rate,

@@ -6,35 +6,106 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from carso import data as data_sets
 from carso import files, tensor_files
 from carso.classifiers import zoo
-from carso.classifiers.wide_resnet import WideResNet
-from carso.data import DataError, ImageData
+from carso.classifiers.frozen import Frozen, freeze
+from carso.data import DataNotFoundError, ImageData
+from carso.defence import Carso
+from carso.deployed import describe
+from carso.errors import CarsoError
 from carso.provenance import provenance
+from carso.purifier import Purifier
 from carso.randomness import seeded
+from carso.representation import Representation
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, digest
 from carso.training import stage
+from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.classifier import ClassifierStage
+from carso.training.purifier import PurifierStage
 from carso.training.stage import Display
+
+
+def train(
+    scenario: Scenario,
+    data: ImageData,
+    folder: Path,
+    *,
+    device: torch.device,
+    display: Display,
+    weights: Path | None = None,
+) -> Carso:
+    """The scenario's defence: its classifier (or the one in `weights`), then its purifier."""
+    files.write_json(folder / "defence.json", describe(scenario, data))
+    if weights is None:
+        classifier: nn.Module = train_classifier(scenario, data, folder, device, display)
+    else:
+        classifier = zoo.build(scenario.classifier, data)
+        tensor_files.load_into(classifier, tensor_files.load(weights), source=str(weights))
+        tensor_files.save(folder / "classifier.safetensors", classifier.state_dict())
+    frozen = zoo.placed(freeze(classifier), device)
+    purifier = train_purifier(scenario, data, frozen, folder, device, display)
+    return Carso(
+        frozen,
+        purifier,
+        samples=scenario.defence.samples,
+        aggregation=scenario.defence.aggregation,
+        seed=scenario.seed,
+    )
 
 
 def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) -> ImageData:
     """The scenario's images, or those of its fallback where they are not found."""
     try:
         return data_sets.load(scenario.data.set, root, download=download)
-    except DataError:
+    except DataNotFoundError:
         if not scenario.data.fallback:
             raise
-        return data_sets.load(scenario.data.fallback, root)
+        return data_sets.load(scenario.data.fallback)
+
+
+def train_classifier(
+    scenario: Scenario, data: ImageData, folder: Path, device: torch.device, display: Display
+) -> nn.Module:
+    """The scenario's own classifier, trained or taken up where its training stopped."""
+    training = classifier_stage(scenario, data, device)
+    history = stage.run(training, folder / "classifier", display)
+    facts = {"first_losses": training.first_losses, "history": history}
+    finish(folder, "classifier", training.averaged.state_dict(), scenario, data, facts)
+    return training.averaged
+
+
+def train_purifier(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+) -> Purifier:
+    """The paper's purifier on top of `classifier`."""
+    training = purifier_stage(scenario, data, classifier, device, folder=folder / "purifier")
+    if training.bank_missing():
+        chunks = len(training.batches.chunks())
+        advance = display.start("bank of attacked images", 0, 1, chunks)
+        training.batches.prepare(0, advance)
+    history = stage.run(training, folder / "purifier", display)
+    purifier = training.result()
+    facts = {"first_losses": training.first_losses, "history": history}
+    finish(folder, "purifier", purifier.deployed_state(), scenario, data, facts)
+    return purifier.deployed()
 
 
 def classifier_stage(scenario: Scenario, data: ImageData, device: torch.device) -> ClassifierStage:
     """The training of the scenario's classifier, at its very start."""
     training = scenario.classifier.training
-    assert training is not None
+    if training is None:
+        raise CarsoError(
+            f"scenario {scenario.name} has no [classifier.training]: give --classifier FILE"
+        )
     with seeded(scenario.seed, "classifier", "weights"):
         classifier = zoo.build(scenario.classifier, data)
     settings = as_table(scenario)
@@ -54,28 +125,66 @@ def classifier_stage(scenario: Scenario, data: ImageData, device: torch.device) 
     )
 
 
-def train_classifier(
-    scenario: Scenario, data: ImageData, folder: Path, device: torch.device, display: Display
-) -> WideResNet:
-    """The scenario's own classifier, trained or taken up where its training stopped."""
-    training = classifier_stage(scenario, data, device)
-    history = stage.run(training, folder / "classifier", display)
-    finish(
-        folder,
-        "classifier",
-        training.averaged.state_dict(),
-        scenario=scenario,
-        data=data,
-        facts={"first_losses": training.first_losses, "history": history},
+def purifier_stage(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+) -> PurifierStage:
+    """The training of the scenario's purifier on `classifier`, at its very start."""
+    settings = scenario.purifier
+    layers = zoo.layers_of(scenario.classifier)
+    with seeded(scenario.seed, "purifier", "weights"):
+        purifier = Purifier(
+            data.image_shape,
+            layers=layers,
+            shapes=Representation(classifier, layers).shapes(data.image_shape),
+            condition=settings.condition,
+            latent=settings.latent,
+            decoder_width=settings.decoder_width,
+            stages=settings.stages,
+            mean=data.mean,
+            std=data.std,
+        )
+    table = as_table(scenario)
+    on: dict[str, Any] = {
+        "seed": scenario.seed,
+        "data": data.fingerprint,
+        "classifier": tensor_files.fingerprint(classifier.state_dict()),
+    }
+    batches = AdversarialBatches(
+        classifier,
+        data.train,
+        settings=settings.attacks,
+        threat=scenario.training_threat,
+        seed=scenario.seed,
+        device=device,
+        folder=folder,
+        identity={**on, "attacks": digest([table["purifier"]["attacks"], table["threat"]])},
     )
-    return training.averaged  # type: ignore[return-value]
+    return PurifierStage(
+        classifier,
+        purifier,
+        batches,
+        data,
+        training=settings.training,
+        threat=scenario.threat,
+        seed=scenario.seed,
+        device=device,
+        identity={
+            "stage": "purifier",
+            **on,
+            "settings": digest([table["purifier"], table["threat"], layers]),
+        },
+    )
 
 
 def finish(
     folder: Path,
     name: str,
     weights: dict[str, torch.Tensor],
-    *,
     scenario: Scenario,
     data: ImageData,
     facts: dict[str, Any],
@@ -86,6 +195,7 @@ def finish(
         folder / f"{name}.json",
         {
             "what": name,
+            "sha256": files.sha256(folder / f"{name}.safetensors"),
             "scenario": as_table(scenario),
             "data": {
                 "name": data.name,

@@ -70,16 +70,30 @@ def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
         stage.load_state(found.state["stage"])
         stage.first_losses = found.state["first_losses"]
     for number in range(len(history), stage.epochs):
-        advance = display.start(stage.name, number, stage.epochs, stage.steps())
-        began = time.perf_counter()
-        row = stage.epoch(number, advance)
-        history.append({"epoch": number + 1, **row, "seconds": time.perf_counter() - began})
+        history.append(epoch(stage, number, display))
         state = {"stage": stage.state(), "first_losses": stage.first_losses}
         checkpoint.save(folder, Checkpoint(identity=stage.identity, history=history, state=state))
         files.write_text(folder / "losses.csv", as_csv(history))
         to_tensorboard(folder, history[-1])
         display.finish(stage.name, number, history[-1])
     return history
+
+
+def train_in_memory(stage: Stage, display: Display) -> list[Row]:
+    """The same without a folder: nothing is saved, nothing can be resumed."""
+    history = []
+    for number in range(stage.epochs):
+        history.append(epoch(stage, number, display))
+        display.finish(stage.name, number, history[-1])
+    return history
+
+
+def epoch(stage: Stage, number: int, display: Display) -> Row:
+    """One epoch and its row, with the time that it took."""
+    advance = display.start(stage.name, number, stage.epochs, stage.steps())
+    began = time.perf_counter()
+    row = stage.epoch(number, advance)
+    return {"epoch": number + 1, **row, "seconds": time.perf_counter() - began}
 
 
 def as_csv(history: list[Row]) -> str:
@@ -97,9 +111,9 @@ def to_tensorboard(folder: Path, row: Row) -> None:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return
-    with SummaryWriter(str(folder / "tensorboard")) as writer:  # type: ignore[no-untyped-call]
+    with SummaryWriter(str(folder / "tensorboard")) as writer:
         for column, value in row.items():
-            writer.add_scalar(column, value, int(row["epoch"]))  # type: ignore[no-untyped-call]
+            writer.add_scalar(column, value, int(row["epoch"]))
 
 
 def shuffled(count: int, batch_size: int, source: Generator) -> Iterator[Tensor]:
@@ -107,7 +121,7 @@ def shuffled(count: int, batch_size: int, source: Generator) -> Iterator[Tensor]
 
     A last batch of one image is left out: batch norm cannot train on it.
     """
-    for indices in torch.randperm(count, generator=source).split(batch_size):
+    for indices in torch.split(torch.randperm(count, generator=source), batch_size):
         if len(indices) > 1:
             yield indices
 

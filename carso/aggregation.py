@@ -1,0 +1,124 @@
+"""Step 4: the logits of N candidates to one prediction.
+
+Every aggregation takes logits (N, B, K) and gives log-probabilities (B, K). The arithmetic is in
+float64 and in log space, so that float32 logits from -1e4 to 1e4 give what exact arithmetic
+would; the result has the dtype of the logits. `VIEWS` are the scores that an attacker would
+rather differentiate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from carso.errors import CarsoError
+
+Reduction = Callable[[Tensor], Tensor]
+"""Logits (N, B, K) to one score per class (B, K)."""
+
+LARGEST_EXPONENT = 700.0
+"""exp of more overflows float64; a gap scaled by exp(700) is infinite for every purpose."""
+
+
+def double_exponential(logits: Tensor) -> Tensor:
+    """P_i proportional to prod_a exp(exp(l_i^a)), the aggregation of section 4.5.
+
+    With s_i = sum_a exp(l_i^a), P = softmax(s). s itself overflows, but its gap to the largest
+    is exp(log s_top) * expm1(log s_i - log s_top), and a softmax needs no more.
+    """
+    log_score = sorted_logsumexp(wide(logits))  # (B, K): log s
+    top = log_score.amax(dim=-1, keepdim=True)
+    gap = top.clamp(max=LARGEST_EXPONENT).exp() * torch.expm1(log_score - top)  # s - max s <= 0
+    return gap.log_softmax(dim=-1).to(logits.dtype)
+
+
+def mean_logits(logits: Tensor) -> Tensor:
+    """P proportional to exp of the mean logit (the paper's logit averaging)."""
+    return wide(logits).mean(dim=0).log_softmax(dim=-1).to(logits.dtype)
+
+
+def mean_probabilities(logits: Tensor) -> Tensor:
+    """The mean of the candidates' softmaxes (the paper's probability averaging)."""
+    log_probabilities = wide(logits).log_softmax(dim=-1)  # (N, B, K)
+    return (log_probabilities.logsumexp(dim=0) - math.log(len(logits))).to(logits.dtype)
+
+
+def majority_vote(logits: Tensor) -> Tensor:
+    """Each candidate votes for its largest logit; the share of votes is the probability.
+
+    It is piecewise constant: its gradient is zero, and exists only so that attacks run.
+    """
+    votes = torch.zeros_like(logits).scatter_(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
+    return votes.mean(dim=0).log() + 0 * logits.sum(dim=0)
+
+
+AGGREGATIONS: dict[str, Reduction] = {
+    "double-exponential": double_exponential,
+    "mean-logits": mean_logits,
+    "mean-probabilities": mean_probabilities,
+    "majority-vote": majority_vote,
+}
+
+
+def aggregation(name: str) -> Reduction:
+    """The aggregation called `name`."""
+    return chosen(name, AGGREGATIONS, "aggregation")
+
+
+def view(name: str, aggregate: Reduction) -> Reduction:
+    """The scores called `name`, of a defence that aggregates by `aggregate`."""
+    return chosen(name, {**VIEWS, "log-prob": aggregate}, "view")
+
+
+def view_mean_logits(logits: Tensor) -> Tensor:
+    """The mean logit: never saturates, and nearly always has the argmax of every aggregation."""
+    return logits.mean(dim=0)
+
+
+def view_logsumexp(logits: Tensor) -> Tensor:
+    """log s: the double exponential's own score on a scale that does not overflow."""
+    return logits.logsumexp(dim=0)
+
+
+def view_score(logits: Tensor) -> Tensor:
+    """s = sum_a exp(l^a), of which P is the softmax."""
+    return logits.exp().sum(dim=0)
+
+
+def view_released(logits: Tensor) -> Tensor:
+    """The log-odds as the released code computes them, in the dtype of the logits.
+
+    In float32 p rounds to 1 as soon as s leads by about 17; then log(p / (1 - p)) is infinite and
+    the gradient of a loss on it NaN. Kept to reproduce, and expose, the published number.
+    """
+    probability = logits.exp().sum(dim=0).softmax(dim=-1)
+    return torch.log(probability / (1 - probability))
+
+
+VIEWS: dict[str, Reduction] = {
+    "mean-logits": view_mean_logits,
+    "logsumexp": view_logsumexp,
+    "score": view_score,
+    "released": view_released,
+}
+
+
+def chosen(name: str, table: dict[str, Reduction], kind: str) -> Reduction:
+    """An entry of `table`, or an error that lists them all."""
+    if name not in table:
+        raise CarsoError(f"there is no {kind} {name!r}; there are {', '.join(table)}")
+    return table[name]
+
+
+def wide(logits: Tensor) -> Tensor:
+    """The logits in float64 where the device has it."""
+    return logits if logits.device.type == "mps" else logits.double()
+
+
+def sorted_logsumexp(logits: Tensor) -> Tensor:
+    """log sum exp over the candidates, summed in sorted order: the order of candidates must not
+    matter, not even by a rounding error that exp would blow up."""
+    return logits.sort(dim=0).values.logsumexp(dim=0)

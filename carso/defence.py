@@ -1,0 +1,181 @@
+"""START HERE. CARSO is four steps, a line each, in `Carso.four_steps`.
+
+x -> classifier f, frozen -> activations                    1 represent
+activations, noise -> N candidates for the clean image      2 purify
+candidates -> the same f -> N logit vectors                 3 classify
+logits -> softmax(sum exp l) -> one robust prediction       4 aggregate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from carso.aggregation import Reduction, aggregation, view
+from carso.classifiers.frozen import Frozen, freeze
+from carso.errors import CarsoError
+from carso.randomness import generator
+from carso.representation import Representation
+
+
+class ConditionalGenerator(Protocol):
+    """What can serve as a purifier: it reads activations and draws candidate images.
+
+    If it also has an `image_shape`, images of another shape are refused with a clear message.
+    """
+
+    @property
+    def layers(self) -> Sequence[str]:
+        """The layers of the classifier whose activations `sample` reads, in this order."""
+        ...
+
+    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
+        """Candidates (N, B, C, H, W) in [0, 1], with all randomness from `generator`."""
+        ...
+
+
+class Carso(nn.Module):
+    """A frozen classifier behind a purifier; images in [0, 1] to log-probabilities."""
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        purifier: ConditionalGenerator,
+        samples: int = 8,
+        aggregation: str = "double-exponential",
+        final_classifier: nn.Module | None = None,
+        *,
+        max_batch: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`final_classifier` serves the paper's ablation: it classifies the candidates instead.
+        `max_batch` bounds the candidates that are in memory at once."""
+        super().__init__()
+        if samples < 1:
+            raise CarsoError(f"samples must be at least 1, got {samples}")
+        if max_batch is not None and max_batch < 1:
+            raise CarsoError(f"max_batch must be at least 1 candidate, got {max_batch}")
+        self.classifier = freeze(classifier)
+        self.final_classifier: Frozen = (
+            self.classifier if final_classifier is None else freeze(final_classifier)
+        )
+        self.purifier = purifier
+        self.representation = Representation(self.classifier, purifier.layers)
+        self.samples, self.max_batch = samples, max_batch
+        self.aggregation = aggregation
+        self.seed(seed)
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Log-probabilities (B, K)."""
+        return self.scores(images, self.aggregate)
+
+    def four_steps(self, images: Tensor, reduction: Reduction, noise: Generator) -> Tensor:
+        """The method of section 4, from images to one score per class."""
+        activations = self.representation(images)
+        candidates = self.purifier.sample(activations, self.samples, noise)  # (N, B, C, H, W)
+        logits = self.final_classifier(candidates.flatten(0, 1))  # (N * B, K)
+        return reduction(logits.unflatten(0, candidates.shape[:2]))  # (B, K)
+
+    def scores(self, images: Tensor, reduction: Reduction) -> Tensor:
+        """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.
+
+        With gradients a part is computed again on the way back instead of being kept.
+        """
+        self.check(images)
+        if self.max_batch is None or len(images) * self.samples <= self.max_batch:
+            return self.four_steps(images, reduction, self.noise)
+        parts = torch.split(images, max(1, self.max_batch // self.samples))
+        return torch.cat([self.part(part, reduction) for part in parts])
+
+    def part(self, images: Tensor, reduction: Reduction) -> Tensor:
+        """One part of a batch, with the noise that it would have had in the whole batch."""
+        before = self.noise.get_state()
+        after = before
+
+        def steps(images: Tensor) -> Tensor:
+            nonlocal after
+            noise = Generator(self.noise.device)
+            noise.set_state(before)
+            scores = self.four_steps(images, reduction, noise)
+            after = noise.get_state()
+            return scores
+
+        if torch.is_grad_enabled() and images.requires_grad:
+            scores: Tensor = checkpoint(steps, images, use_reentrant=False)
+        else:
+            scores = steps(images)
+        self.noise.set_state(after)
+        return scores
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """The label of each image, (B,)."""
+        return self(images).argmax(dim=1)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def predict_proba(self, images: Tensor) -> Tensor:
+        """The probability of each class, (B, K)."""
+        return self(images).exp()  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def purify(self, images: Tensor) -> Tensor:
+        """The candidates that a prediction is made from, (N, B, C, H, W) in [0, 1]."""
+        self.check(images)
+        return self.purifier.sample(self.representation(images), self.samples, self.noise)
+
+    def seed(self, seed: int) -> None:
+        """Start the noise anew: the same seed and the same calls give the same bits.
+
+        The defence's noise is its own, whatever happens to torch's global generator.
+        """
+        self.noise = generator(seed, "defence")
+
+    @property
+    def aggregation(self) -> str:
+        """The name of the aggregation, which may be changed at any time."""
+        return self._aggregation
+
+    @aggregation.setter
+    def aggregation(self, name: str) -> None:
+        self.aggregate = aggregation(name)
+        self._aggregation = name
+
+    def view(self, name: str) -> View:
+        """What an attacker differentiates; the verdict is always taken on the defence itself."""
+        return View(self, view(name, self.aggregate))
+
+    def check(self, images: Any) -> None:
+        """One clear line for images that are none."""
+        if not isinstance(images, Tensor) or images.ndim != 4 or len(images) == 0:
+            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+            raise CarsoError(f"images must be a tensor (B, C, H, W) with B at least 1, got {got}")
+        shape = getattr(self.purifier, "image_shape", None)
+        if shape is not None and images.shape[1:] != torch.Size(shape):
+            raise CarsoError(
+                f"this defence takes images of shape {tuple(shape)} (C, H, W), "
+                f"got {tuple(images.shape[1:])}"
+            )
+        if not images.is_floating_point():
+            raise CarsoError(
+                f"images must be floats in [0, 1], got {images.dtype}; divide bytes by 255"
+            )
+        low, high = (float(bound) for bound in torch.aminmax(images.detach()))
+        if not (low >= 0 and high <= 1):  # true for NaN as well
+            found = "NaN" if low != low or high != high else f"values in [{low:g}, {high:g}]"
+            raise CarsoError(f"images must lie in [0, 1], got {found}")
+
+
+class View(nn.Module):
+    """Scores of a defence as an ordinary module, which attack libraries take unchanged."""
+
+    def __init__(self, defence: Carso, reduction: Reduction) -> None:
+        super().__init__()
+        self.defence, self.reduction = defence, reduction
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.defence.scores(images, self.reduction)

@@ -1,0 +1,105 @@
+"""A trained defence on disk, and `carso.load`.
+
+A run's folder and a shipped folder look the same: `defence.json` (the scenario, and what images
+it takes), `classifier.safetensors`, `purifier.safetensors`, and a JSON of provenance beside each.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from carso import files, tensor_files
+from carso.classifiers import zoo
+from carso.classifiers.frozen import freeze
+from carso.data import ImageData
+from carso.defence import Carso
+from carso.errors import CarsoError
+from carso.purifier import Purifier
+from carso.representation import Representation
+from carso.scenario import Scenario
+from carso.scenario_file import as_table, from_table
+
+SHIPPED = Path(__file__).parent / "weights"
+
+
+def describe(scenario: Scenario, data: ImageData) -> dict[str, Any]:
+    """What `load` must know besides the weights."""
+    return {
+        "scenario": as_table(scenario),
+        "images": {
+            "shape": list(data.image_shape),
+            "classes": list(data.classes),
+            "mean": list(data.mean),
+            "std": list(data.std),
+        },
+    }
+
+
+def names() -> list[str]:
+    """The defences whose weights ship with the package."""
+    return sorted(path.parent.name for path in SHIPPED.glob("*/defence.json"))
+
+
+def folder_of(name: str | Path) -> Path:
+    """The folder of a shipped defence or of a run."""
+    if str(name) in names():
+        return SHIPPED / str(name)
+    folder = Path(name)
+    if (folder / "defence.json").is_file():
+        return folder
+    raise CarsoError(
+        f"no defence {str(name)!r}: it is neither a shipped name ({', '.join(names())}) "
+        "nor the folder of a run with a defence.json"
+    )
+
+
+class Deployed(Carso):
+    """A defence that also knows its scenario and the names of its classes."""
+
+    scenario: Scenario
+    classes: tuple[str, ...]
+
+
+def load(name: str | Path, *, device: torch.device | str = "cpu", **settings: Any) -> Deployed:
+    """The defence called `name`, or the one of a run's folder, ready to predict.
+
+    `settings` are those of `Carso` (samples, aggregation, max_batch, seed, final_classifier).
+    """
+    folder = folder_of(name)
+    table = files.read_json(folder / "defence.json")
+    try:
+        scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
+        images = table["images"]
+        shape, classes = tuple(images["shape"]), tuple(images["classes"])
+        mean, std = images["mean"], images["std"]
+    except (KeyError, TypeError) as error:
+        raise CarsoError(f"{folder / 'defence.json'} lacks {error}") from None
+    classifier = zoo.wide_resnet(
+        scenario.classifier, classes=len(classes), channels=shape[0], mean=mean, std=std
+    )
+    path = folder / "classifier.safetensors"
+    tensor_files.load_into(classifier, tensor_files.load(path), source=str(path))
+    frozen = zoo.placed(freeze(classifier), torch.device(device))
+    layers = zoo.layers_of(scenario.classifier)
+    purifier = Purifier(
+        shape,
+        layers=layers,
+        shapes=Representation(frozen, layers).shapes(shape),
+        condition=scenario.purifier.condition,
+        latent=scenario.purifier.latent,
+        decoder_width=scenario.purifier.decoder_width,
+        stages=scenario.purifier.stages,
+    ).deployed()
+    path = folder / "purifier.safetensors"
+    tensor_files.load_into(purifier, tensor_files.load(path), source=str(path))
+    chosen = {
+        "samples": scenario.defence.samples,
+        "aggregation": scenario.defence.aggregation,
+        **settings,
+    }
+    defence = Deployed(frozen, purifier.to(device), **chosen)
+    defence.scenario, defence.classes = scenario, classes
+    return defence

@@ -1,0 +1,55 @@
+"""`carso predict`: image files in, labels out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from carso.deployed import load
+from carso.pictures import read_image
+from carso.report.figures import strip
+
+
+@torch.no_grad()
+def predict_files(
+    name: str,
+    paths: Sequence[Path],
+    *,
+    device: str = "cpu",
+    candidates: Path | None = None,
+    options: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """One row per image; with `candidates`, a picture of them per image in that folder.
+
+    Each image is predicted alone and with the noise started anew, so that its answer does not
+    depend on the other images.
+    """
+    seed = options.get("seed", 0)
+    defence = load(name, device=device, **options)
+    shape = defence.purifier.image_shape  # type: ignore[attr-defined]
+    rows = []
+    for image in [(path, read_image(path, shape)) for path in paths]:
+        path, pixels = image[0], image[1][None].to(device)
+        defence.seed(seed)
+        probabilities = defence.predict_proba(pixels)[0]
+        defence.seed(seed)
+        drawn = defence.purify(pixels)[:, 0]  # (N, C, H, W): those just classified
+        votes = defence.final_classifier(drawn).argmax(dim=1)
+        label = int(probabilities.argmax())
+        alone = int(defence.classifier(pixels).argmax())
+        if candidates is not None:
+            strip(pixels[0], drawn, candidates / f"{path.stem}-candidates.png")
+        rows.append(
+            {
+                "image": str(path),
+                "label": defence.classes[label],
+                "probability": float(probabilities[label]),
+                "samples": defence.samples,
+                "agreeing": int((votes == label).sum()),
+                "classifier_alone": defence.classes[alone],
+            }
+        )
+    return rows

@@ -1,0 +1,89 @@
+"""The conditional VAE: encodes a representation once, decodes as many candidates as wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor, nn
+
+from carso.errors import CarsoError
+from carso.purifier.conditioning import Conditioning
+from carso.purifier.decoder import Decoder
+from carso.purifier.posterior import Posterior
+from carso.randomness import normal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reconstruction:
+    """What training sees of a batch."""
+
+    logits: Tensor
+    """The reconstructed images before the sigmoid, (B, C, H, W)."""
+    mean: Tensor
+    logvar: Tensor
+
+
+class Purifier(nn.Module):
+    """The paper's purifier, for a representation of `layers` with these activation `shapes`."""
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        *,
+        layers: Sequence[str],
+        shapes: Sequence[tuple[int, ...]],
+        condition: int = 512,
+        latent: int = 128,
+        decoder_width: int = 256,
+        stages: int = 0,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+    ) -> None:
+        super().__init__()
+        self.image_shape, self.layers, self.latent = image_shape, tuple(layers), latent
+        stages = stages or (3 if max(image_shape[1:]) <= 32 else 4)
+        self.conditioning = Conditioning(shapes, features=condition, stages=stages)
+        self.decoder = Decoder(image_shape, latent=latent, condition=condition, width=decoder_width)
+        self.posterior: Posterior | None = Posterior(
+            image_shape, latent=latent, condition=condition, mean=mean, std=std
+        )
+
+    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
+        """`samples` candidates per image, (N, B, C, H, W) in [0, 1]; z comes from the prior.
+
+        The condition is encoded once. Noise is drawn image by image, so that a batch that is
+        cut in two draws what it would have drawn whole.
+        """
+        condition = self.conditioning(activations)  # (B, F)
+        count = len(condition)
+        noise = normal((count, samples, self.latent), condition, generator).transpose(0, 1)
+        repeated = condition.expand(samples, -1, -1)  # (N, B, F), no copy
+        candidates = self.decoder(noise.flatten(0, 1), repeated.flatten(0, 1))
+        return candidates.unflatten(0, (samples, count))  # type: ignore[no-any-return]
+
+    def reconstruct(
+        self, images: Tensor, activations: Sequence[Tensor], generator: Generator
+    ) -> Reconstruction:
+        """One reconstruction per image with z from the posterior, as in training."""
+        if self.posterior is None:
+            raise CarsoError(
+                "this purifier is deployed, without its posterior: it can sample, not be trained"
+            )
+        condition = self.conditioning(activations)
+        mean, logvar = self.posterior(images, condition)
+        latent = mean + torch.exp(0.5 * logvar) * normal(tuple(mean.shape), mean, generator)
+        return Reconstruction(
+            logits=self.decoder.logits(latent, condition), mean=mean, logvar=logvar
+        )
+
+    def deployed(self) -> Purifier:
+        """This purifier without its posterior, in evaluation mode."""
+        self.posterior = None
+        return self.eval()
+
+    def deployed_state(self) -> dict[str, Tensor]:
+        """The tensors that inference needs."""
+        state = self.state_dict()
+        return {name: value for name, value in state.items() if not name.startswith("posterior.")}

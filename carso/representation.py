@@ -1,0 +1,90 @@
+"""Step 1: what a frozen classifier thinks of an image, layer by layer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from carso.classifiers.frozen import freeze
+from carso.errors import CarsoError
+
+
+class Representation(nn.Module):
+    """Activations of `classifier` at named layers, in one pass and in the order asked for.
+
+    An activation may be an image (B, C, H, W), tokens (B, T, C) or a vector (B, F).
+    """
+
+    def __init__(self, classifier: nn.Module, layers: Sequence[str]) -> None:
+        super().__init__()
+        if not layers:
+            raise CarsoError("a representation needs at least one layer of the classifier")
+        self.classifier = freeze(classifier)
+        self.layers = tuple(layers)
+        self.observed = [find(self.classifier.classifier, name) for name in self.layers]
+        # An activation that a later in-place operation overwrites must be copied in time.
+        self.copies = any(getattr(m, "inplace", False) for m in self.classifier.modules())
+
+    def forward(self, images: Tensor, *, gradients: bool = True) -> list[Tensor]:
+        """The activations; with `gradients=False` they are cut from the images' graph."""
+        with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
+            return self.with_logits(images)[0]
+
+    def with_logits(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The activations, and the classifier's own logits from the same pass."""
+        seen: dict[int, Tensor] = {}
+        with self.watching(seen):
+            logits = self.classifier(images)
+        missing = [name for i, name in enumerate(self.layers) if i not in seen]
+        if missing:
+            raise CarsoError(f"the classifier never runs layer {missing[0]!r} on these images")
+        return [seen[i] for i in range(len(self.layers))], logits
+
+    @contextmanager
+    def watching(self, seen: dict[int, Tensor]) -> Iterator[None]:
+        """Hooks that fill `seen`, for the length of a `with` block and never longer."""
+        hooks = []
+        try:
+            for index, module in enumerate(self.observed):
+
+                def keep(_: nn.Module, __: Any, output: Any, index: int = index) -> None:
+                    seen[index] = self.activation(output, self.layers[index])
+
+                hooks.append(module.register_forward_hook(keep))
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def activation(self, output: Any, name: str) -> Tensor:
+        """The output of a layer, after a check that a purifier could read it."""
+        if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
+            shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise CarsoError(
+                f"layer {name!r} gives {shape}; a layer of the representation gives a tensor "
+                "(B, C, H, W), (B, T, C) or (B, F)"
+            )
+        return output.clone() if self.copies else output
+
+    def shapes(self, image_shape: Sequence[int]) -> list[tuple[int, ...]]:
+        """The shape of each activation, without the batch, for images of `image_shape`."""
+        reference = next(self.classifier.parameters(), torch.empty(0))
+        probe = torch.zeros(1, *image_shape, device=reference.device, dtype=reference.dtype)
+        return [tuple(a.shape[1:]) for a in self(probe, gradients=False)]
+
+
+def find(classifier: nn.Module, name: str) -> nn.Module:
+    """The layer called `name`, or an error that lists the nearest names."""
+    modules: dict[str, nn.Module] = dict(classifier.named_modules())
+    if name and name in modules:
+        return modules[name]
+    known = [other for other in modules if other]
+    near = difflib.get_close_matches(name, known, n=3) or known[:3]
+    raise CarsoError(
+        f"the classifier has no layer {name!r}; the nearest are {', '.join(map(repr, near))}"
+    )

@@ -1,0 +1,84 @@
+"""`carso.fit`: the paper's defence for a classifier of the user's own, in one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from carso.classifiers.frozen import freeze
+from carso.data import ImageData
+from carso.defence import Carso
+from carso.purifier import Purifier
+from carso.randomness import seeded
+from carso.representation import Representation
+from carso.scenario import Attacks, PurifierTraining
+from carso.threat import Linf
+from carso.training.adversarial_batches import AdversarialBatches
+from carso.training.purifier import PurifierStage
+from carso.training.stage import Display, Quiet, train_in_memory
+
+
+def fit(
+    classifier: nn.Module,
+    data: ImageData,
+    *,
+    layers: Sequence[str],
+    eps: float,
+    epochs: int = 10,
+    samples: int = 8,
+    batch_size: int = 128,
+    rate: float = 2e-3,
+    fraction: float = 0.5,
+    condition: int = 256,
+    latent: int = 64,
+    decoder_width: int = 128,
+    steps: int = 10,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    display: Display | None = None,
+) -> Carso:
+    """Train the paper's purifier around `classifier`, which maps images in [0, 1] to logits and
+    whose weights do not change. `layers` names the activations that the purifier reads."""
+    place, threat = torch.device(device), Linf(eps=eps)
+    frozen = freeze(classifier).to(place)
+    with seeded(seed, "purifier", "weights"):
+        purifier = Purifier(
+            data.image_shape,
+            layers=layers,
+            shapes=Representation(frozen, layers).shapes(data.image_shape),
+            condition=condition,
+            latent=latent,
+            decoder_width=decoder_width,
+            mean=data.mean,
+            std=data.std,
+        )
+    attacks = Attacks(fraction=fraction, steps=steps, step_size=2.5 * eps / steps, bank="memory")
+    training = PurifierTraining(
+        epochs=epochs,
+        batch_size=batch_size,
+        initial_rate=rate / 2,
+        plateau_rate=rate,
+        final_rate=rate / 100,
+        warmup_epochs=math.ceil(epochs / 8),
+        plateau_epochs=epochs // 8,
+        beta_start=epochs // 8,
+        beta_end=epochs // 4,
+    )
+    stage = PurifierStage(
+        frozen,
+        purifier,
+        AdversarialBatches(
+            frozen, data.train, settings=attacks, threat=threat, seed=seed, device=place
+        ),
+        data,
+        training=training,
+        threat=threat,
+        seed=seed,
+        device=place,
+        identity={},
+    )
+    train_in_memory(stage, display or Quiet())
+    return Carso(frozen, stage.result().deployed(), samples=samples, seed=seed)

@@ -1,0 +1,159 @@
+"""Training of the purifier as in section 5.1: the VAE loss on adversarially balanced batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pytorch_optimizer import Lookahead, RAdam
+from torch import Generator, Tensor, nn
+
+from carso.attacks.gradient import PGD
+from carso.classifiers.frozen import freeze
+from carso.data import ImageData
+from carso.defence import Carso
+from carso.purifier import Purifier
+from carso.purifier.loss import kl_to_prior, reconstruction_cost
+from carso.randomness import generator
+from carso.representation import Representation
+from carso.scenario import PurifierTraining
+from carso.threat import Linf
+from carso.training.adversarial_batches import AdversarialBatches
+from carso.training.schedules import kl_weight, three_phase
+from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
+
+VALIDATION_IMAGES = 500
+
+
+class PurifierStage:
+    """The purifier's training as a `Stage`."""
+
+    name = "purifier"
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        purifier: Purifier,
+        batches: AdversarialBatches,
+        data: ImageData,
+        *,
+        training: PurifierTraining,
+        threat: Linf,
+        seed: int,
+        device: torch.device,
+        identity: dict[str, Any],
+    ) -> None:
+        self.data, self.training, self.threat = data, training, threat
+        self.seed, self.device, self.identity = seed, device, identity
+        self.epochs = training.epochs
+        self.classifier = freeze(classifier).to(device)
+        self.purifier = purifier.to(device)
+        self.representation = Representation(self.classifier, purifier.layers)
+        self.batches = batches
+        self.optimiser = optimiser(purifier, training)
+        self.first_losses: list[float] = []
+        self.attacked_validation: Tensor | None = None
+
+    def steps(self) -> int:
+        return batches_in(len(self.data.train), self.training.batch_size)
+
+    def bank_missing(self) -> bool:
+        """Whether the first epoch would have to make a bank of attacked images."""
+        settings = self.batches.settings
+        return settings.bank != "off" and settings.fraction > 0
+
+    def epoch(self, number: int, advance: Callable[[], None]) -> Row:
+        """One pass over the training images, then a look at validation images."""
+        self.batches.prepare(number)
+        for group in self.optimiser.param_groups:
+            group["lr"] = three_phase(number, self.training)
+        source = generator(self.seed, self.name, "epoch", number)
+        beta = kl_weight(number, self.training)
+        totals = torch.zeros(2)
+        seen = number * len(self.data.train)
+        self.purifier.train()
+        for indices in shuffled(len(self.data.train), self.training.batch_size, source):
+            mixed, clean = self.batches.batch(indices, epoch=number, seen=seen)
+            totals += self.update(mixed, clean, beta, source)
+            seen += len(indices)
+            advance()
+        reconstruction, divergence = (totals / len(self.data.train)).tolist()
+        return {
+            "reconstruction": reconstruction,
+            "kl": divergence,
+            "beta": beta,
+            "rate": three_phase(number, self.training),
+            **self.validate(),
+        }
+
+    def update(self, mixed: Tensor, clean: Tensor, beta: float, source: Generator) -> Tensor:
+        """One optimiser step on a batch; returns its summed reconstruction cost and KL."""
+        activations = self.representation(mixed, gradients=False)
+        result = self.purifier.reconstruct(mixed, activations, source)
+        cost = reconstruction_cost(result.logits, clean).sum()
+        divergence = kl_to_prior(result.mean, result.logvar).sum()
+        loss = self.training.loss_scale * (cost + beta * divergence)
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        if len(self.first_losses) < FIRST_STEPS:
+            self.first_losses.append(float(loss.detach()) / len(clean))
+        return torch.stack([cost.detach(), divergence.detach()]).cpu()
+
+    def validate(self) -> Row:
+        """Accuracy of the defence with one sample, on clean images and on images attacked
+        through the classifier alone: what the paper's training aims at, not its robustness."""
+        count = min(VALIDATION_IMAGES, len(self.data.validation))
+        split = self.data.validation.balanced(count)
+        clean, labels = split.batch(slice(None))
+        clean, labels = clean.to(self.device), labels.to(self.device)
+        if self.attacked_validation is None:
+            attack = PGD(steps=10, step_size=self.threat.eps / 4)
+            source = generator(self.seed, self.name, "validation")
+            self.attacked_validation = attack(
+                self.classifier, clean, labels, threat=self.threat, generator=source
+            )
+        self.purifier.eval()
+        defence = Carso(self.classifier, self.purifier, samples=1, max_batch=250)
+
+        def accuracy(images: Tensor) -> float:
+            defence.seed(self.seed)
+            return float((defence.predict(images) == labels).float().mean())
+
+        return {
+            "validation_accuracy": accuracy(clean),
+            "validation_transfer_accuracy": accuracy(self.attacked_validation),
+        }
+
+    def result(self) -> Purifier:
+        """The trained purifier with Lookahead's slow weights, which are the ones to keep."""
+        self.optimiser.backup_and_load_cache()
+        return self.purifier.eval()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "purifier": dict(self.purifier.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.purifier.load_state_dict(state["purifier"])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def optimiser(purifier: Purifier, training: PurifierTraining) -> Any:
+    """RAdam inside Lookahead, with the paper's settings."""
+    fast = RAdam(
+        purifier.parameters(),
+        lr=training.plateau_rate,
+        betas=(training.radam_beta1, training.radam_beta2),
+        eps=training.radam_eps,
+        weight_decay=training.weight_decay,
+    )
+    return Lookahead(
+        fast,
+        k=training.lookahead_steps,
+        alpha=training.lookahead_decay,
+        pullback_momentum="none",
+    )
