@@ -78,6 +78,7 @@ class Carso(nn.Module):
         """The method of section 4, from images to one score per class."""
         activations = self.representation(images)
         candidates = self.purifier.sample(activations, self.samples, noise)  # (N, B, C, H, W)
+        del activations  # their memory serves the next step
         logits = self.final_classifier(candidates.flatten(0, 1))  # (N * B, K)
         return reduction(logits.unflatten(0, candidates.shape[:2]))  # (B, K)
 

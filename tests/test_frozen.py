@@ -26,9 +26,7 @@ def small_network() -> nn.Module:
 
 def defence(classifier: nn.Module) -> Carso:
     shapes = Representation(classifier, ["0"]).shapes(SHAPE)
-    purifier = Purifier(
-        SHAPE, layers=["0"], shapes=shapes, condition=8, latent=8, decoder_width=16
-    )
+    purifier = Purifier(SHAPE, layers=["0"], shapes=shapes, condition=8, latent=8, decoder_width=16)
     return Carso(classifier, purifier, samples=2)
 
 

@@ -9,20 +9,34 @@ from carso.classifiers.wide_resnet import WideResNet, conditioning_layers
 from carso.errors import CarsoError
 from carso.representation import Representation
 
-LAYERS_OF_THE_PAPER = """
-    layer.0.block.0.conv_0 layer.0.block.0.conv_1
-    layer.0.block.1.conv_0 layer.0.block.1.conv_1
-    layer.0.block.2.conv_0 layer.0.block.2.conv_1
-    layer.0.block.3.conv_0 layer.0.block.3.conv_1
-    layer.1.block.0.conv_0 layer.1.block.0.conv_1 layer.1.block.0.shortcut
-    layer.1.block.1.conv_0 layer.1.block.1.conv_1
-    layer.1.block.2.conv_0 layer.1.block.2.conv_1
-    layer.1.block.3.conv_0 layer.1.block.3.conv_1
-    layer.2.block.0.conv_0 layer.2.block.0.conv_1 layer.2.block.0.shortcut
-    layer.2.block.1.conv_0 layer.2.block.1.conv_1
-    layer.2.block.2.conv_0 layer.2.block.2.conv_1
-    layer.2.block.3.conv_0 layer.2.block.3.conv_1
-""".split()
+LAYERS_OF_THE_PAPER = [
+    "layer.0.block.0.conv_0",
+    "layer.0.block.0.conv_1",
+    "layer.0.block.1.conv_0",
+    "layer.0.block.1.conv_1",
+    "layer.0.block.2.conv_0",
+    "layer.0.block.2.conv_1",
+    "layer.0.block.3.conv_0",
+    "layer.0.block.3.conv_1",
+    "layer.1.block.0.conv_0",
+    "layer.1.block.0.conv_1",
+    "layer.1.block.0.shortcut",
+    "layer.1.block.1.conv_0",
+    "layer.1.block.1.conv_1",
+    "layer.1.block.2.conv_0",
+    "layer.1.block.2.conv_1",
+    "layer.1.block.3.conv_0",
+    "layer.1.block.3.conv_1",
+    "layer.2.block.0.conv_0",
+    "layer.2.block.0.conv_1",
+    "layer.2.block.0.shortcut",
+    "layer.2.block.1.conv_0",
+    "layer.2.block.1.conv_1",
+    "layer.2.block.2.conv_0",
+    "layer.2.block.2.conv_1",
+    "layer.2.block.3.conv_0",
+    "layer.2.block.3.conv_1",
+]
 
 NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 

@@ -16,10 +16,11 @@ from torch import Generator, Tensor, nn
 
 from carso.attacks.gradient import PGD, verified
 from carso.classifiers.zoo import placed
-from carso.data import ImageData, Split
+from carso.data import ImageData
 from carso.randomness import generator
 from carso.scenario import ClassifierTraining
 from carso.threat import Linf
+from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.schedules import one_cycle
 from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
 
@@ -190,36 +191,3 @@ def augmented(images: Tensor, how: str, source: Generator) -> Tensor:
     which = torch.arange(len(images), device=images.device).view(-1, 1, 1)
     shifted = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
     return shifted.permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)
-
-
-@torch.no_grad()
-def accuracy(
-    model: Callable[[Tensor], Tensor], split: Split, device: torch.device, *, batch: int = 250
-) -> float:
-    """Share of the images of `split` that `model` labels right."""
-    right = 0
-    for start in range(0, len(split), batch):
-        images, labels = split.batch(slice(start, start + batch))
-        right += int((model(images.to(device)).argmax(dim=1).cpu() == labels).sum())
-    return right / len(split)
-
-
-def accuracy_under_pgd(
-    model: Callable[[Tensor], Tensor],
-    split: Split,
-    device: torch.device,
-    *,
-    threat: Linf,
-    source: Generator,
-    batch: int = 250,
-) -> float:
-    """The same on images attacked by PGD against `model`: a quick look, not an evaluation."""
-    attack = PGD(steps=10, step_size=threat.eps / 4)
-    right = 0
-    for start in range(0, len(split), batch):
-        images, labels = split.batch(slice(start, start + batch))
-        images, labels = images.to(device), labels.to(device)
-        attacked = attack(model, images, labels, threat=threat, generator=source)
-        with torch.no_grad():
-            right += int((model(attacked).argmax(dim=1) == labels).sum())
-    return right / len(split)

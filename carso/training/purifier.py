@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,30 +66,41 @@ class PurifierStage:
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then a look at validation images."""
         self.batches.prepare(number)
+        costs = self.pass_over_images(number, advance)
+        return {**costs, "rate": three_phase(number, self.training), **self.validate()}
+
+    def pass_over_images(self, number: int, advance: Callable[[], None]) -> Row:
+        """Train on every image once; the mean reconstruction cost and KL of an image."""
         for group in self.optimiser.param_groups:
             group["lr"] = three_phase(number, self.training)
         source = generator(self.seed, self.name, "epoch", number)
         beta = kl_weight(number, self.training)
         totals = torch.zeros(2)
-        seen = number * len(self.data.train)
+        count = 0
         self.purifier.train()
         for indices in shuffled(len(self.data.train), self.training.batch_size, source):
+            seen = number * len(self.data.train) + count
             mixed, clean = self.batches.batch(indices, epoch=number, seen=seen)
             totals += self.update(mixed, clean, beta, source)
-            seen += len(indices)
+            count += len(indices)
             advance()
-        reconstruction, divergence = (totals / len(self.data.train)).tolist()
-        return {
-            "reconstruction": reconstruction,
-            "kl": divergence,
-            "beta": beta,
-            "rate": three_phase(number, self.training),
-            **self.validate(),
-        }
+        reconstruction, divergence = (totals / count).tolist()
+        return {"reconstruction": reconstruction, "kl": divergence, "beta": beta}
 
     def update(self, mixed: Tensor, clean: Tensor, beta: float, source: Generator) -> Tensor:
         """One optimiser step on a batch; returns its summed reconstruction cost and KL."""
         activations = self.representation(mixed, gradients=False)
+        return self.learn(mixed, clean, activations, beta, source)
+
+    def learn(
+        self,
+        mixed: Tensor,
+        clean: Tensor,
+        activations: Sequence[Tensor],
+        beta: float,
+        source: Generator,
+    ) -> Tensor:
+        """The same when the activations of the mixed images are known."""
         result = self.purifier.reconstruct(mixed, activations, source)
         cost = reconstruction_cost(result.logits, clean).sum()
         divergence = kl_to_prior(result.mean, result.logvar).sum()

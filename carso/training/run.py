@@ -23,6 +23,7 @@ from carso.representation import Representation
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, digest
 from carso.training import stage
+from carso.training.accuracies import accuracies
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.classifier import ClassifierStage
 from carso.training.purifier import PurifierStage
@@ -48,13 +49,16 @@ def train(
         tensor_files.save(folder / "classifier.safetensors", classifier.state_dict())
     frozen = zoo.placed(freeze(classifier), device)
     purifier = train_purifier(scenario, data, frozen, folder, device, display)
-    return Carso(
+    defence = Carso(
         frozen,
         purifier,
         samples=scenario.defence.samples,
         aggregation=scenario.defence.aggregation,
         seed=scenario.seed,
     )
+    record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
+    files.write_json(folder / "accuracies.json", {**record, "provenance": provenance()})
+    return defence
 
 
 def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) -> ImageData:

@@ -1,0 +1,33 @@
+# make demo   set up, and see the shipped defence at work
+# make test   set up, and run every check
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint clean setup
+
+demo: setup
+	$(BIN)/carso demo
+
+test: setup lint
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict carso
+
+setup: $(VENV)/.installed
+
+# Made anew when what is to be installed changes; otherwise a second call installs nothing.
+$(VENV)/.installed: pyproject.toml constraints.txt requirements-test.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
+		setuptools -r requirements-test.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info demo .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,147 @@
+"""What a prediction costs, against the sum of its parts, and the memory that it takes.
+
+The parts, measured apart and in turns with the whole: N + 1 classifier passes, one conditioning,
+N decodings. Memory is the growth of the largest resident size of a process of its own.
+
+    python benchmarks/inference.py [--scenario cifar10-small] [--batch 32] [--samples 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from synthetic import random_images
+
+from carso import scenario_file
+from carso.classifiers import zoo
+from carso.classifiers.frozen import freeze
+from carso.defence import Carso
+from carso.purifier import Purifier
+from carso.representation import Representation
+
+CPU = torch.device("cpu")
+CHUNK = 32
+"""Candidates at once, where the memory is measured with chunks."""
+
+
+def defence_of(name: str, samples: int) -> Carso:
+    scenario = scenario_file.read(name)
+    data = random_images(scenario.data.set, shape=(3, 32, 32), count=10)
+    classifier = zoo.placed(freeze(zoo.build(scenario.classifier, data)), CPU)
+    layers = zoo.layers_of(scenario.classifier)
+    purifier = Purifier(
+        data.image_shape,
+        layers=layers,
+        shapes=Representation(classifier, layers).shapes(data.image_shape),
+        condition=scenario.purifier.condition,
+        latent=scenario.purifier.latent,
+        decoder_width=scenario.purifier.decoder_width,
+    )
+    return Carso(classifier, purifier.deployed(), samples=samples)
+
+
+def timed(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+@torch.no_grad()
+def ratio(name: str, batch: int, samples: int, turns: int) -> float:
+    """The whole over the sum of its parts: the median over turns."""
+    defence = defence_of(name, samples)
+    purifier = defence.purifier
+    assert isinstance(purifier, Purifier)
+    images = torch.rand(batch, 3, 32, 32)
+    activations = defence.representation(images)
+    condition = purifier.conditioning(activations)
+    repeated = condition.repeat(samples, 1)
+    noise = torch.randn(samples * batch, purifier.latent)
+    candidates = purifier.decoder(noise, repeated)
+    parts = (
+        lambda: defence.classifier(images),
+        lambda: purifier.conditioning(activations),
+        lambda: purifier.decoder(noise, repeated),
+        lambda: defence.classifier(candidates),
+    )
+    for action in (*parts, lambda: defence(images)):
+        action()
+    return statistics.median(
+        timed(lambda: defence(images)) / sum(timed(part) for part in parts) for _ in range(turns)
+    )
+
+
+def memory(name: str, batch: int, samples: int, *, gradient: bool, chunked: bool) -> float:
+    """Peak memory of one prediction in MiB, measured in a process of its own."""
+    words = [name, str(batch), str(samples), str(int(gradient)), str(int(chunked))]
+    command = [sys.executable, __file__, "--memory-of", *words]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def memory_of(name: str, batch: int, samples: int, gradient: bool, chunked: bool) -> float:
+    defence = defence_of(name, samples)
+    defence.max_batch = CHUNK if chunked else None
+    images = torch.rand(batch, 3, 32, 32)
+    defence.predict(images[:1])  # libraries load before the count begins
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is resident
+    before = peak_resident()
+    if gradient:
+        images.requires_grad_(True)
+        defence.view("mean-logits")(images).sum().backward()
+    else:
+        defence.predict(images)
+    return peak_resident() - before
+
+
+def peak_resident() -> float:
+    """The largest resident size of this process so far, in MiB (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", default="cifar10-small")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--memory-of", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    if options.memory_of:
+        name, *numbers = options.memory_of
+        batch, samples, gradient, chunked = (int(word) for word in numbers)
+        print(memory_of(name, batch, samples, bool(gradient), bool(chunked)))
+        return
+    found = {
+        "time_over_parts": ratio(options.scenario, options.batch, options.samples, options.turns)
+    }
+    for gradient in (False, True):
+        for chunked in (False, True):
+            key = f"{'gradient' if gradient else 'prediction'}_{'chunked' if chunked else 'whole'}"
+            found[f"{key}_mib"] = memory(
+                options.scenario, options.batch, options.samples, gradient=gradient, chunked=chunked
+            )
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"scenario {options.scenario}, {options.batch} images, N = {options.samples}")
+    print(f"time, a multiple of the sum of the parts   {found['time_over_parts']:.3f}")
+    for what in ("prediction", "gradient"):
+        whole, parts = found[f"{what}_whole_mib"], found[f"{what}_chunked_mib"]
+        print(f"peak memory of a {what:10}  whole {whole:7.0f} MiB, chunks of {CHUNK} {parts:7.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What a training epoch of the purifier costs, against the least that it could cost.
+
+The floor of a step is one pass of the frozen classifier plus one update of the purifier on
+activations that are there already, both measured apart in the same run, in turns with the real
+step. Then the same step with PGD-40 made anew, as the paper does it.
+
+    python benchmarks/train_step.py [--scenario cifar10-small] [--steps 12] [--threads 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from synthetic import random_images
+
+from carso import scenario_file
+from carso.classifiers import zoo
+from carso.classifiers.frozen import freeze
+from carso.randomness import generator, seeded
+from carso.scenario import Scenario
+from carso.training.purifier import PurifierStage
+from carso.training.run import purifier_stage
+
+CPU = torch.device("cpu")
+
+
+def timed(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def stage_of(scenario: Scenario, count: int) -> PurifierStage:
+    data = random_images(scenario.data.set, shape=(3, 32, 32), count=count)
+    with seeded(0, "benchmark"):
+        classifier = zoo.placed(freeze(zoo.build(scenario.classifier, data)), CPU)
+    return purifier_stage(scenario, data, classifier, CPU)
+
+
+def with_bank(scenario: Scenario, bank: str) -> Scenario:
+    attacks = dataclasses.replace(scenario.purifier.attacks, bank=bank)
+    return dataclasses.replace(
+        scenario, purifier=dataclasses.replace(scenario.purifier, attacks=attacks)
+    )
+
+
+def measure(name: str, steps: int) -> dict[str, float]:
+    scenario = scenario_file.read(name)
+    batch = scenario.purifier.training.batch_size
+    stage = stage_of(with_bank(scenario, "memory"), batch)
+    shape = (len(stage.batches.variants), *stage.data.train.images.shape)
+    stage.batches.bank = torch.randint(-127, 128, shape, dtype=torch.int8)  # its making is apart
+    anew = stage_of(with_bank(scenario, "off"), batch)
+    images, _ = stage.data.train.batch(slice(0, batch))
+    activations = stage.representation(images, gradients=False)
+    source = generator(0, "benchmark")
+
+    def classifier_pass() -> None:
+        with torch.no_grad():
+            stage.classifier(images)
+
+    def purifier_update() -> None:
+        stage.purifier.train()
+        stage.learn(images, images, activations, 1.0, source)
+
+    def epoch() -> None:  # of one batch: all that an epoch does, once
+        stage.pass_over_images(0, lambda: None)
+
+    def epoch_anew() -> None:
+        anew.pass_over_images(0, lambda: None)
+
+    for action in (classifier_pass, purifier_update, epoch):
+        action()
+    turns = [(timed(classifier_pass) + timed(purifier_update), timed(epoch)) for _ in range(steps)]
+    regenerating = min(timed(epoch_anew) for _ in range(2))
+    floor, real = (statistics.median(column) for column in zip(*turns, strict=True))
+    ratios = [real / floor for floor, real in turns]
+    return {
+        "batch": batch,
+        "floor_seconds": floor,
+        "with_bank_seconds": real,
+        "regenerating_seconds": regenerating,
+        "with_bank_over_floor": statistics.median(ratios),
+        "regenerating_over_with_bank": regenerating / real,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", default="cifar10-small")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    found = measure(options.scenario, options.steps)
+    if options.json:
+        print(json.dumps(found, indent=1))
+        return
+    print(f"scenario {options.scenario}, batches of {found['batch']}, {options.steps} turns")
+    print(f"with the bank, a multiple of the floor    {found['with_bank_over_floor']:.3f}")
+    print(f"PGD made anew costs as many times that    {found['regenerating_over_with_bank']:.1f}")
+
+
+if __name__ == "__main__":
+    main()
