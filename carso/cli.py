@@ -55,21 +55,30 @@ def demo(
 
     from carso import demo as story
     from carso.progress import progress
+    from carso.provenance import provenance
 
     prepare("cpu", threads)
     with progress() as bars:
         found = story.run(
             out, count=images, seed=seed, advance=bars.counted("attacking", 2 * images)
         )
+    record = {**asdict(found), "picture": str(found.picture)}
     if as_json:
-        print(json.dumps({**asdict(found), "picture": str(found.picture)}, indent=1))
+        print(json.dumps({**record, "provenance": provenance()}, indent=1))
         return
-    header = (
-        f"accuracy on {found.count} Fashion-MNIST test images, eps = {found.eps:g}, seed {seed}"
-    )
-    rows = [(line.images, f"{line.classifier:.3f}", f"{line.defence:.3f}") for line in found.lines]
-    print_table((header, "classifier alone", "CARSO"), rows)
+    print_table(*demo_table(record))
     print(f"picture: {found.picture}")
+
+
+def demo_table(record: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The header and the rows of the demo's table."""
+    count, eps, seed = record["count"], record["eps"], record["seed"]
+    header = f"accuracy on {count} test images, eps = {eps:g}, seed {seed}"
+    rows: list[tuple[str, ...]] = [
+        (line["images"], f"{line['classifier']:.3f}", f"{line['defence']:.3f}")
+        for line in record["lines"]
+    ]
+    return (header, "classifier alone", "CARSO"), rows
 
 
 @app.command()
@@ -201,11 +210,16 @@ def prepare(device: str, threads: int) -> torch.device:
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Columns that line up, as plain text that can be copied."""
+    print("\n".join(table_lines(header, rows)))
+
+
+def table_lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The lines of a table as plain text."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, *rows):
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    ]
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ class Demo:
 
     eps: float
     count: int
+    seed: int
     lines: tuple[Line, ...]
     picture: Path
 
@@ -80,7 +81,7 @@ def run(
     )
     path = folder / "candidates.png"
     draw(defence, images, transfer, labels, path)
-    return Demo(eps=threat.eps, count=count, lines=lines, picture=path)
+    return Demo(eps=threat.eps, count=count, seed=seed, lines=lines, picture=path)
 
 
 @torch.no_grad()

@@ -25,7 +25,13 @@ def accuracies(
     defence: Carso, data: ImageData, *, threat: Linf, seed: int, device: torch.device
 ) -> dict[str, Any]:
     """Accuracy of a finished classifier and its defence on validation and test images."""
-    found: dict[str, Any] = {"data": data.name, "fingerprint": data.fingerprint, "seed": seed}
+    found: dict[str, Any] = {
+        "data": data.name,
+        "fingerprint": data.fingerprint,
+        "seed": seed,
+        "samples": defence.samples,
+        "attack": f"PGD on the classifier, 10 steps of eps/4, random start, eps = {threat.eps:g}",
+    }
     for name, split in (("validation", data.validation), ("test", data.test)):
         attacked = split.balanced(min(ATTACKED_TEST_IMAGES, len(split)))
         defence.seed(seed)

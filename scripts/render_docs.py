@@ -1,0 +1,141 @@
+"""Fills the generated parts of README, docs and model cards from committed records.
+
+    python scripts/render_docs.py            write
+    python scripts/render_docs.py --check    exit 1 if something is not up to date
+
+A generated part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "results"
+FASHION = ROOT / "carso" / "weights" / "fashion"
+
+
+def record(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def demo() -> str:
+    """The demo's table, as the command prints it."""
+    from carso.cli import demo_table, table_lines
+
+    lines = table_lines(*demo_table(record(RESULTS / "demo.json")))
+    return "\n".join(["```", *lines, "```"])
+
+
+def benchmarks() -> str:
+    found = record(RESULTS / "benchmarks.json")
+    train, inference = found["train_step"], found["inference"]
+    rows = [
+        ("purifier epoch with the bank, over its floor", f"{train['with_bank_over_floor']:.3f}"),
+        ("PGD-40 made anew, over the bank", f"{train['regenerating_over_with_bank']:.1f}"),
+        ("prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
+        *(
+            (
+                f"peak memory of a {what} at N = 8, whole / in chunks of 32 candidates",
+                f"{inference[f'{what}_whole_mib']:.0f} / "
+                f"{inference[f'{what}_chunked_mib']:.0f} MiB",
+            )
+            for what in ("prediction", "gradient")
+        ),
+    ]
+    return "\n".join(
+        ["| `cifar10-small` | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)]
+    )
+
+
+def accuracies() -> str:
+    """The shipped weights' accuracies and provenance."""
+    found = record(FASHION / "accuracies.json")
+    rows = []
+    for name in ("validation", "test"):
+        part = found[name]
+        rows.append(
+            f"| {name} | {part['images']} | {part['classifier']:.4f} | {part['defence']:.4f} | "
+            f"{part['classifier_under_pgd']:.4f} ({part['images_under_pgd']} images) |"
+        )
+    return "\n".join(
+        [
+            "| images | count | classifier, clean | defence, clean | classifier under PGD |",
+            "| --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+            f"PGD: {found['attack']}. Seed {found['seed']}, N = {found['samples']}.",
+        ]
+    )
+
+
+def provenance() -> str:
+    rows = []
+    for part in ("classifier", "purifier"):
+        found = record(FASHION / f"{part}.json")
+        made = found["provenance"]
+        rows.append(
+            f"| {part} | `{found['sha256'][:16]}…` | {len(found['history'])} epochs on "
+            f"{found['data']['training_images']} images of {found['data']['name']} "
+            f"(`{found['data']['fingerprint'][:16]}…`) | {found['scenario']['seed']} | "
+            f"`{made['revision'][:12]}` | {made['versions']['torch']} |"
+        )
+    return "\n".join(
+        [
+            "| part | SHA-256 of the file | trained | seed | revision | torch |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *rows,
+        ]
+    )
+
+
+def history() -> str:
+    """Validation accuracy of the classifier, epoch by epoch."""
+    found = record(FASHION / "classifier.json")
+    rows = [
+        f"| {int(row['epoch'])} | {row['loss']:.4f} | {row['validation_accuracy']:.4f} | "
+        f"{row['validation_pgd_accuracy']:.3f} |"
+        for row in found["history"]
+    ]
+    return "\n".join(
+        ["| epoch | training loss | validation | under PGD |", "| --- | --- | --- | --- |", *rows]
+    )
+
+
+PARTS = {
+    "demo": demo,
+    "benchmarks": benchmarks,
+    "accuracies": accuracies,
+    "provenance": provenance,
+    "history": history,
+}
+PAGES = (ROOT / "README.md", FASHION / "README.md")
+
+
+def rendered(text: str) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!-- begin {name} -->\n{PARTS[name]()}\n<!-- end {name} -->"
+
+    return re.sub(r"<!-- begin ([\w-]+) -->.*?<!-- end \1 -->", fill, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    stale = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if rendered(text) != text:
+            stale.append(page)
+            if "--check" not in sys.argv:
+                page.write_text(rendered(text), encoding="utf-8")
+    for page in stale:
+        print(f"{'stale' if '--check' in sys.argv else 'written'}: {page.relative_to(ROOT)}")
+    sys.exit(1 if stale and "--check" in sys.argv else 0)
+
+
+if __name__ == "__main__":
+    main()
