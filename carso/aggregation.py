@@ -26,13 +26,37 @@ LARGEST_EXPONENT = 700.0
 def double_exponential(logits: Tensor) -> Tensor:
     """P_i proportional to prod_a exp(exp(l_i^a)), the aggregation of section 4.5.
 
-    With s_i = sum_a exp(l_i^a), P = softmax(s). s itself overflows, but its gap to the largest
-    is exp(log s_top) * expm1(log s_i - log s_top), and a softmax needs no more.
+    With s_i = sum_a exp(l_i^a), P = softmax(s). s itself overflows, but a softmax needs only its
+    gaps to the largest, which `score_gaps` finds without ever forming s.
     """
-    log_score = sorted_logsumexp(wide(logits))  # (B, K): log s
-    top = log_score.amax(dim=-1, keepdim=True)
-    gap = top.clamp(max=LARGEST_EXPONENT).exp() * torch.expm1(log_score - top)  # s - max s <= 0
+    ordered = wide(logits).clamp(min=-LARGEST_EXPONENT).sort(dim=0).values  # (N, B, K)
+    leader = ordered[-1].argmax(dim=-1)  # (B,): a first guess, the class of the largest logit
+    gap = score_gaps(ordered, leader)
+    for _ in range(ordered.shape[-1]):
+        if not bool((gap > 0).any()):
+            break
+        leader = gap.argmax(dim=-1)
+        gap = score_gaps(ordered, leader)
     return gap.log_softmax(dim=-1).to(logits.dtype)
+
+
+def score_gaps(ordered: Tensor, leader: Tensor) -> Tensor:
+    """s_i - s_leader, (B, K), of logits (N, B, K) that are sorted over the candidates.
+
+    Candidates are subtracted in pairs, so that equal logits cancel exactly however large they
+    are, and the smaller ones decide. A gap beyond exp(700) is scaled down to it.
+    """
+    reference = ordered.take_along_dim(leader.view(1, -1, 1), dim=-1)  # (N, B, 1)
+    difference = ordered - reference
+    larger = torch.maximum(ordered, reference)
+    decisive = larger.detach().masked_fill(difference == 0, 0.0).amax(dim=0)  # (B, K)
+    scale = (decisive - LARGEST_EXPONENT).clamp(min=0)
+    relative = torch.where(  # exp(l - larger) - exp(reference - larger)
+        difference > 0,
+        -torch.expm1(-difference.clamp(min=0)),
+        torch.expm1(difference.clamp(max=0)),
+    )
+    return ((larger - scale).clamp(max=LARGEST_EXPONENT).exp() * relative).sum(dim=0)
 
 
 def mean_logits(logits: Tensor) -> Tensor:
@@ -116,9 +140,3 @@ def chosen(name: str, table: dict[str, Reduction], kind: str) -> Reduction:
 def wide(logits: Tensor) -> Tensor:
     """The logits in float64 where the device has it."""
     return logits if logits.device.type == "mps" else logits.double()
-
-
-def sorted_logsumexp(logits: Tensor) -> Tensor:
-    """log sum exp over the candidates, summed in sorted order: the order of candidates must not
-    matter, not even by a rounding error that exp would blow up."""
-    return logits.sort(dim=0).values.logsumexp(dim=0)

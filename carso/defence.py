@@ -53,7 +53,8 @@ class Carso(nn.Module):
         seed: int = 0,
     ) -> None:
         """`final_classifier` serves the paper's ablation: it classifies the candidates instead.
-        `max_batch` bounds the candidates that are in memory at once."""
+        `max_batch` bounds the candidates that are in memory at once, though an image's `samples`
+        are never parted."""
         super().__init__()
         if samples < 1:
             raise CarsoError(f"samples must be at least 1, got {samples}")
@@ -152,9 +153,9 @@ class Carso(nn.Module):
 
     def check(self, images: Any) -> None:
         """One clear line for images that are none."""
-        if not isinstance(images, Tensor) or images.ndim != 4 or len(images) == 0:
+        if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise CarsoError(f"images must be a tensor (B, C, H, W) with B at least 1, got {got}")
+            raise CarsoError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
         shape = getattr(self.purifier, "image_shape", None)
         if shape is not None and images.shape[1:] != torch.Size(shape):
             raise CarsoError(
@@ -165,9 +166,15 @@ class Carso(nn.Module):
             raise CarsoError(
                 f"images must be floats in [0, 1], got {images.dtype}; divide bytes by 255"
             )
+        parameter = next(self.classifier.parameters(), images)
+        if images.dtype != parameter.dtype:
+            raise CarsoError(
+                f"this defence computes in {parameter.dtype}, got images of {images.dtype}; "
+                f"convert them by images.to({parameter.dtype})"
+            )
         low, high = (float(bound) for bound in torch.aminmax(images.detach()))
         if not (low >= 0 and high <= 1):  # true for NaN as well
-            found = "NaN" if low != low or high != high else f"values in [{low:g}, {high:g}]"
+            found = "NaN" if low != low or high != high else f"values in [{low:.9g}, {high:.9g}]"
             raise CarsoError(f"images must lie in [0, 1], got {found}")
 
 

@@ -27,7 +27,8 @@ class Representation(nn.Module):
         self.classifier = freeze(classifier)
         self.layers = tuple(layers)
         self.observed = [find(self.classifier.classifier, name) for name in self.layers]
-        # An activation that a later in-place operation overwrites must be copied in time.
+        # An activation that a later in-place operation overwrites must be copied in time; whether
+        # one does is known from modules, or found out by the first pass.
         self.copies = any(getattr(m, "inplace", False) for m in self.classifier.modules())
 
     def forward(self, images: Tensor, *, gradients: bool = True) -> list[Tensor]:
@@ -37,23 +38,27 @@ class Representation(nn.Module):
 
     def with_logits(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The activations, and the classifier's own logits from the same pass."""
-        seen: dict[int, Tensor] = {}
+        seen: dict[int, tuple[Tensor, int]] = {}
         with self.watching(seen):
             logits = self.classifier(images)
+        if any(version(activation) != before for activation, before in seen.values()):
+            self.copies = True
+            return self.with_logits(images)
         missing = [name for i, name in enumerate(self.layers) if i not in seen]
         if missing:
             raise CarsoError(f"the classifier never runs layer {missing[0]!r} on these images")
-        return [seen[i] for i in range(len(self.layers))], logits
+        return [seen[i][0] for i in range(len(self.layers))], logits
 
     @contextmanager
-    def watching(self, seen: dict[int, Tensor]) -> Iterator[None]:
+    def watching(self, seen: dict[int, tuple[Tensor, int]]) -> Iterator[None]:
         """Hooks that fill `seen`, for the length of a `with` block and never longer."""
         hooks = []
         try:
             for index, module in enumerate(self.observed):
 
                 def keep(_: nn.Module, __: Any, output: Any, index: int = index) -> None:
-                    seen[index] = self.activation(output, self.layers[index])
+                    activation = self.activation(output, self.layers[index])
+                    seen[index] = activation, version(activation)
 
                 hooks.append(module.register_forward_hook(keep))
             yield
@@ -69,13 +74,19 @@ class Representation(nn.Module):
                 f"layer {name!r} gives {shape}; a layer of the representation gives a tensor "
                 "(B, C, H, W), (B, T, C) or (B, F)"
             )
-        return output.clone() if self.copies else output
+        # Tensors of inference mode do not tell whether they were overwritten.
+        return output.clone() if self.copies or output.is_inference() else output
 
     def shapes(self, image_shape: Sequence[int]) -> list[tuple[int, ...]]:
         """The shape of each activation, without the batch, for images of `image_shape`."""
         reference = next(self.classifier.parameters(), torch.empty(0))
         probe = torch.zeros(1, *image_shape, device=reference.device, dtype=reference.dtype)
         return [tuple(a.shape[1:]) for a in self(probe, gradients=False)]
+
+
+def version(tensor: Tensor) -> int:
+    """How often `tensor` was written in place, where torch counts it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def find(classifier: nn.Module, name: str) -> nn.Module:

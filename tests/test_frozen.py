@@ -107,6 +107,7 @@ def test_the_classifier_gets_no_gradients_but_its_input_does() -> None:
 
 def test_requires_grad_does_not_thaw_the_classifier() -> None:
     frozen = freeze(small_network())
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
     assert frozen.requires_grad_(True) is frozen
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
     frozen(images().requires_grad_(True)).sum().backward()

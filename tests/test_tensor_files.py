@@ -296,7 +296,10 @@ def test_a_save_that_fails_midway_keeps_the_old_file(
 
 
 def test_a_save_that_succeeds_replaces_the_old_file(old: Path) -> None:
-    save(old, network(1).state_dict())
+    before = old.read_bytes()
+    with old.open("rb") as reader:
+        save(old, network(1).state_dict())
+        assert reader.read() == before  # who reads meanwhile never sees half of each
     assert_same(load(old), dict(network(1).state_dict()))
     assert [entry.name for entry in old.parent.iterdir()] == [old.name]
 

@@ -75,6 +75,10 @@ def cross_entropy_gradient(model: Model, images: Tensor, labels: Tensor) -> Tens
 
 def verified(adversarial: Tensor, images: Tensor, threat: Linf) -> Tensor:
     """`adversarial`, after a check that it is what `threat` allows: an attack is not trusted."""
+    if adversarial.shape != images.shape:
+        raise RuntimeError(
+            f"an attack gave {tuple(adversarial.shape)} for images {tuple(images.shape)}"
+        )
     inside = threat.contains(adversarial, images)
     if not bool(inside.all()):
         count = int((~inside).sum())

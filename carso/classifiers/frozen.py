@@ -16,6 +16,12 @@ class Frozen(nn.Module):
         self.train(False)
 
     def forward(self, images: Tensor) -> Tensor:
+        # An enclosing module's `requires_grad_`, or the user's own handle on the classifier,
+        # goes past the methods below.
+        if any(p.requires_grad for p in self.parameters()):
+            self.requires_grad_(False)
+        if any(m.training for m in self.modules()):
+            self.train(False)
         return self.classifier(images)  # type: ignore[no-any-return]
 
     def train(self, mode: bool = True) -> Self:

@@ -54,7 +54,8 @@ class Purifier(nn.Module):
         """`samples` candidates per image, (N, B, C, H, W) in [0, 1]; z comes from the prior.
 
         The condition is encoded once. Noise is drawn image by image, so that a batch that is
-        cut in two draws what it would have drawn whole.
+        cut in two draws what it would have drawn whole (torch draws normals in blocks of 16, so
+        this holds where N times the latent size is a multiple of 16).
         """
         condition = self.conditioning(activations)  # (B, F)
         count = len(condition)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from carso.files import replacing
@@ -62,10 +64,10 @@ def picture(rows: Sequence[Purification], path: Path, *, eps: float) -> None:
         figure.savefig(temporary, format="png")
 
 
-def as_pixels(image: Tensor) -> Tensor:
+def as_pixels(image: Tensor) -> NDArray[Any]:
     """(C, H, W) as matplotlib wants it: (H, W) for one channel, (H, W, C) otherwise."""
     image = image.detach().cpu().clamp(0, 1)
-    return image[0] if len(image) == 1 else image.permute(1, 2, 0)
+    return (image[0] if len(image) == 1 else image.permute(1, 2, 0)).numpy()
 
 
 def strip(image: Tensor, candidates: Tensor, path: Path) -> None:

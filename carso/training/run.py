@@ -40,6 +40,8 @@ def train(
     weights: Path | None = None,
 ) -> Carso:
     """The scenario's defence: its classifier (or the one in `weights`), then its purifier."""
+    # A layer that does not exist must not come out after hours of training.
+    Representation(zoo.build(scenario.classifier, data), zoo.layers_of(scenario.classifier))
     files.write_json(folder / "defence.json", describe(scenario, data))
     if weights is None:
         classifier: nn.Module = train_classifier(scenario, data, folder, device, display)

@@ -6,6 +6,7 @@ import csv
 import io
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,3 +130,19 @@ def shuffled(count: int, batch_size: int, source: Generator) -> Iterator[Tensor]
 def batches_in(count: int, batch_size: int) -> int:
     """How many batches `shuffled` yields."""
     return count // batch_size + (count % batch_size > 1)
+
+
+class EnoughSteps(Exception):
+    """Ends an epoch early."""
+
+
+def first_losses(stage: Stage, count: int = FIRST_STEPS) -> list[float]:
+    """The losses of the first `count` steps of a stage at its very start."""
+
+    def advance() -> None:
+        if len(stage.first_losses) >= count:
+            raise EnoughSteps
+
+    with suppress(EnoughSteps):
+        stage.epoch(0, advance)
+    return stage.first_losses[:count]

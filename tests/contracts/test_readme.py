@@ -1,0 +1,88 @@
+"""What README and docs say is true: commands exist, examples run, figures are rendered."""
+
+import re
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from typer.main import get_command
+
+from carso import data
+from carso.cli import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_command_is_listed_and_exists() -> None:
+    listed = set(re.findall(r"^\| `carso (\w+)", README, flags=re.MULTILINE))
+    assert listed == set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_the_two_commands_are_in_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("demo", "test", "lint", "clean"):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_every_linked_file_exists() -> None:
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_figures_are_rendered_from_the_records() -> None:
+    script = [sys.executable, "scripts/render_docs.py", "--check"]
+    result = subprocess.run(script, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_method_page_names_what_exists() -> None:
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    for path in re.findall(r"`(carso/[\w/]+\.(?:py|toml))`", text):
+        assert (ROOT / path).exists(), path
+    source = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "carso").rglob("*.py"))
+    for name in re.findall(r"`(?:Carso\.|Purifier\.)?([a-z_]+|[A-Z]\w+)`", text):
+        known = re.search(rf"(def|class) {name}\b|\b{name}\b", source)
+        assert known, name
+
+
+def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = nn.Sequential(
+        nn.Conv2d(1, 6, 5, stride=2), nn.ReLU(), nn.Identity(), nn.Conv2d(6, 8, 3, stride=2)
+    )
+    project = types.ModuleType("my_project")
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features, self.head = features, nn.Linear(8 * 5 * 5, 10)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.head(self.features(images).flatten(1))
+
+    project.classifier = Network()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_project", project)
+    whole = data.load("fashion-embedded")
+    few = replace(
+        whole,
+        train=whole.train.balanced(200),
+        validation=whole.validation.balanced(20),
+        test=whole.test.balanced(100),
+    )
+    monkeypatch.setattr(data, "load", lambda name: few)
+    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
+    scope: dict[str, object] = {}
+    exec(example, scope)
+    labels, candidates = scope["labels"], scope["candidates"]
+    assert isinstance(labels, torch.Tensor)
+    assert isinstance(candidates, torch.Tensor)
+    assert labels.shape == (100,)
+    assert candidates.shape == (8, 100, 1, 28, 28)
+    assert scope["weak_spot"](scope["x"]).shape == (100, 10)  # type: ignore[operator]

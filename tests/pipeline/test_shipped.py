@@ -1,0 +1,112 @@
+"""The shipped weights are what the recorded command makes of the recorded data."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import carso
+from carso import data, deployed, files, scenario_file
+from carso.classifiers import zoo
+from carso.classifiers.frozen import Frozen
+from carso.data import DataNotFoundError, ImageData
+from carso.randomness import generator
+from carso.training.adversarial_batches import CHUNK, shares
+from carso.training.run import classifier_stage, purifier_stage
+from carso.training.stage import Stage, first_losses, shuffled
+
+CPU = torch.device("cpu")
+FASHION = deployed.SHIPPED / "fashion"
+RECORDS = Path(__file__).parent / "first_losses.json"
+"""Made by scripts/record_first_losses.py on the embedded images."""
+TOLERANCE = 2e-3
+"""Of a loss, relative: another processor rounds convolutions otherwise."""
+
+
+def shipped(name: str) -> dict:  # type: ignore[type-arg]
+    return json.loads((FASHION / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def shipped_classifier() -> Frozen:
+    return zoo.placed(carso.load("fashion").classifier, CPU)
+
+
+@pytest.fixture(scope="module")
+def whole_fashion() -> ImageData:
+    try:
+        return data.load("fashion-mnist")
+    except DataNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def test_the_files_are_the_recorded_ones() -> None:
+    for name in ("classifier", "purifier"):
+        assert files.sha256(FASHION / f"{name}.safetensors") == shipped(name)["sha256"]
+        assert (FASHION / f"{name}.safetensors").stat().st_size < 8 * 2**20
+
+
+def test_the_recorded_scenario_is_the_one_that_ships() -> None:
+    now = scenario_file.as_table(scenario_file.read("fashion"))
+    for name in ("classifier", "purifier"):
+        assert shipped(name)["scenario"] == now
+
+
+def test_the_shipped_defence_classifies() -> None:
+    """On 200 embedded test images, within what chance allows of the recorded accuracy."""
+    defence = carso.load("fashion")
+    images, labels = data.load("fashion-embedded").test.balanced(200).batch(slice(None))
+    recorded = json.loads((FASHION / "accuracies.json").read_text(encoding="utf-8"))["test"]
+    for model, name in ((defence, "defence"), (defence.classifier, "classifier")):
+        with torch.no_grad():
+            found = float((model(images).argmax(dim=1) == labels).float().mean())
+        assert abs(found - recorded[name]) < 4 * (0.25 / 200) ** 0.5
+
+
+@pytest.mark.parametrize("name", ["classifier", "purifier"])
+def test_first_losses_on_the_embedded_images(name: str) -> None:
+    """The code that ships trains as it did when the record was made."""
+    scenario = scenario_file.read("fashion")
+    attacks = replace(scenario.purifier.attacks, bank="off")
+    scenario = replace(scenario, purifier=replace(scenario.purifier, attacks=attacks))
+    images = data.load("fashion-embedded")
+    stage: Stage
+    if name == "classifier":
+        stage = classifier_stage(scenario, images, CPU)
+    else:
+        stage = purifier_stage(scenario, images, shipped_classifier(), CPU)
+    recorded = json.loads(RECORDS.read_text(encoding="utf-8"))[name]
+    assert first_losses(stage) == pytest.approx(recorded, rel=TOLERANCE)
+
+
+@pytest.mark.full_data
+def test_the_classifier_is_retrained(whole_fashion: ImageData) -> None:
+    record = shipped("classifier")
+    assert whole_fashion.fingerprint == record["data"]["fingerprint"]
+    stage = classifier_stage(scenario_file.read("fashion"), whole_fashion, CPU)
+    found = first_losses(stage)
+    assert found == pytest.approx(record["first_losses"], rel=TOLERANCE)
+
+
+@pytest.mark.full_data
+@pytest.mark.slow
+def test_the_purifier_is_retrained(whole_fashion: ImageData) -> None:
+    """Its first step, with only those parts of the bank that this step reads."""
+    record = shipped("purifier")
+    assert whole_fashion.fingerprint == record["data"]["fingerprint"]
+    scenario = scenario_file.read("fashion")
+    stage = purifier_stage(scenario, whole_fashion, shipped_classifier(), CPU)
+    bank = torch.zeros(4, *whole_fashion.train.images.shape, dtype=torch.int8)
+    size = scenario.purifier.training.batch_size
+    source = generator(scenario.seed, "purifier", "epoch", 0)
+    batch = next(shuffled(len(whole_fashion.train), size, source))
+    counts = shares(0, size, scenario.purifier.attacks)
+    start = size - sum(counts)
+    for number, count in enumerate(counts):
+        needed = {int(i) // CHUNK * CHUNK for i in batch[start : start + count]}
+        for chunk in sorted(needed):
+            stage.batches.fill(bank, number, chunk, 0)
+        start += count
+    stage.batches.bank, stage.batches.generation = bank, 0
+    assert first_losses(stage, 1) == pytest.approx(record["first_losses"][:1], rel=TOLERANCE)

@@ -1,0 +1,257 @@
+"""The command line as a user meets it: answers, and one clear line for every mistake."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from carso import data, deployed
+from carso.cli import main
+
+MINI = """
+name = "mini"
+summary = "as small as it gets"
+[data]
+set = "{data}"
+[threat]
+eps = 0.1
+[classifier]
+depth = 10
+width = 1
+strides = [2, 2, 2]
+[classifier.training]
+epochs = 1
+batch_size = 8
+attack_steps = 1
+attack_step_size = 0.1
+[purifier]
+condition = 16
+latent = 8
+decoder_width = 16
+[purifier.attacks]
+fraction = 0.5
+steps = 1
+step_size = 0.1
+[purifier.training]
+epochs = 1
+batch_size = 8
+plateau_rate = 1e-3
+final_rate = 1e-3
+warmup_epochs = 0
+plateau_epochs = 0
+beta_start = 0
+beta_end = 0
+"""
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in this process."""
+    arguments, sys.argv = sys.argv, ["carso", *map(str, words)]
+    try:
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.argv = arguments
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str | Path, says: list[str]) -> None:
+    """The command exits with 2 and one line that contains each of `says`."""
+    code, _, err = run(capsys, *words)
+    assert code == 2, err
+    assert len(err.strip().splitlines()) == 1, err
+    assert err.startswith("carso: ")
+    for word in says:
+        assert word in err, err
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two classes of twelve images each."""
+    folder = tmp_path_factory.mktemp("photos")
+    images = data.load("fashion-embedded").train.balanced(120)
+    for number, (image, label) in enumerate(zip(images.images, images.labels, strict=True)):
+        if int(label) < 2:
+            place = folder / f"class{int(label)}"
+            place.mkdir(exist_ok=True)
+            Image.fromarray(image[0].numpy()).save(place / f"{number:03d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the smallest scenario on the folder of images."""
+    place = tmp_path_factory.mktemp("run")
+    (place / "mini.toml").write_text(MINI.format(data=photos))
+    command = [sys.executable, "-m", "carso.cli", "train", "mini.toml", "--threads", "1"]
+    result = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "done" in result.stdout
+    return place / "runs" / "mini"
+
+
+def test_help_is_quick_and_needs_no_torch() -> None:
+    code = "import sys, carso.cli; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "carso.cli", "--help"], check=True, capture_output=True)
+    assert time.perf_counter() - began < 2  # 0.2 s on an idle machine
+
+
+def test_scenarios_lists_every_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "scenarios", "--json")
+    assert code == 0
+    names = {row["name"] for row in json.loads(out)}
+    assert names >= {"fashion", "cifar10", "cifar100", "tinyimagenet", "cifar10-small"}
+
+
+def test_doctor_finds_the_embedded_images(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "doctor", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["data"]["fashion-embedded"] == "embedded"
+    assert facts["versions"]["torch"] == torch.__version__
+
+
+def test_demo_writes_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "demo", "--out", tmp_path, "--images", "10", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert [0 <= line["defence"] <= 1 for line in found["lines"]] == [True] * 3
+    with Image.open(tmp_path / "candidates.png") as picture:
+        assert min(picture.size) > 300
+
+
+def test_a_run_predicts_and_resumes(
+    capsys: pytest.CaptureFixture[str], trained: Path, photos: Path, tmp_path: Path
+) -> None:
+    picture = next(photos.rglob("*.png"))
+    words = ("predict", trained, picture, "--json", "--candidates", tmp_path)
+    code, out, _ = run(capsys, *words)
+    (row,) = json.loads(out)
+    assert code == 0
+    assert row["label"] in ("class0", "class1")
+    assert 0 < row["probability"] <= 1
+    assert (tmp_path / f"{picture.stem}-candidates.png").is_file()
+    assert json.loads(run(capsys, *words)[1]) == [row]  # the same seed, the same answer
+    before = (trained / "purifier.safetensors").read_bytes()
+    scenario = trained.parent.parent / "mini.toml"
+    code, _, err = run(capsys, "train", scenario, "--run", trained)
+    assert code == 0, err
+    assert (trained / "purifier.safetensors").read_bytes() == before
+    assert (trained / "accuracies.json").is_file()
+
+
+def test_the_answer_does_not_depend_on_other_images(
+    capsys: pytest.CaptureFixture[str], trained: Path, photos: Path
+) -> None:
+    first, second = sorted(photos.rglob("*.png"))[:2]
+    together = json.loads(run(capsys, "predict", trained, first, second, "--json")[1])
+    alone = json.loads(run(capsys, "predict", trained, second, "--json")[1])
+    assert together[1] == alone[0]
+
+
+def test_wrong_images(capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path) -> None:
+    def saved(name: str, array: np.ndarray) -> Path:
+        path = tmp_path / name
+        if path.suffix == ".npy":
+            np.save(path, array)
+        else:
+            Image.fromarray(array).save(path)
+        return path
+
+    grey = np.zeros((28, 28), dtype=np.uint8)
+    right = np.zeros((1, 28, 28), dtype=np.float32)
+    cases: list[tuple[Path, list[str]]] = [
+        (saved("size.png", np.zeros((27, 28), dtype=np.uint8)), ["28x28", "28x27"]),
+        (saved("rgb.png", np.stack([grey] * 3, axis=-1)), ["1 channel", "3 channels"]),
+        (saved("bytes.npy", right.astype(np.uint8)), ["floats in [0, 1]", "uint8"]),
+        (saved("range.npy", right + 2), ["[0, 1]", "[2, 2]"]),
+        (saved("nan.npy", right * np.nan), ["[0, 1]", "NaN"]),
+        (tmp_path / "missing.png", ["there is no image", "missing.png"]),
+    ]
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    cases.append((broken, ["broken.png", "not a readable image"]))
+    for path, says in cases:
+        fails(capsys, "predict", trained, path, says=says)
+
+
+def test_wrong_defence_layer_scenario_and_device(
+    capsys: pytest.CaptureFixture[str], trained: Path, photos: Path, tmp_path: Path
+) -> None:
+    picture = next(photos.rglob("*.png"))
+    fails(capsys, "predict", "fashin", picture, says=["no defence 'fashin'", "fashion"])
+    fails(capsys, "train", "fashin", says=["no scenario", "did you mean 'fashion'"])
+    wrong = ("predict", trained, picture, "--aggregation", "median")
+    fails(capsys, *wrong, says=["median", "double-exponential"])
+    fails(capsys, "predict", trained, picture, "--device", "abacus", says=["abacus"])
+    text = MINI.format(data=photos)
+    cases = {
+        'layers = ["layer.9"]\nwidth = 1': ["layer.9", "nearest", "layer.0"],
+        "widht = 1": ["line 10", "widht", "width"],
+        "width = 1.5": ["line 10", "width", "int"],
+    }
+    for change, says in cases.items():
+        path = tmp_path / "wrong.toml"
+        path.write_text(text.replace("width = 1\n", change + "\n", 1))
+        run_folder = tmp_path / "run"
+        fails(capsys, "train", path, "--run", run_folder, says=says)
+    path.write_text(text.replace("eps = 0.1", "eps = 8"))
+    fails(capsys, "train", path, says=["line 7", "eps", "8/255", "8.0"])
+
+
+def test_damaged_and_foreign_checkpoints_lose_nothing(
+    capsys: pytest.CaptureFixture[str], trained: Path, photos: Path, tmp_path: Path
+) -> None:
+    picture = next(photos.rglob("*.png"))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(trained, damaged)
+    weights = damaged / "purifier.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    fails(capsys, "predict", damaged, picture, says=["purifier.safetensors", "damaged"])
+    shutil.copy(trained / "classifier.safetensors", weights)
+    fails(capsys, "predict", damaged, picture, says=["does not fit", "missing", "unexpected"])
+    scenario = tmp_path / "other.toml"
+    scenario.write_text(MINI.format(data=photos).replace("width = 1\n", "width = 2\n"))
+    kept = (damaged / "classifier" / "checkpoint.json").read_bytes()
+    fails(capsys, "train", scenario, "--run", damaged, says=["other settings", "--run"])
+    assert (damaged / "classifier" / "checkpoint.json").read_bytes() == kept
+
+
+def test_corrupt_data_is_not_replaced_by_the_fallback(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    embedded = Path(data.__file__).parent / "embedded" / "fashion"
+    broken = tmp_path / "fashion-mnist"
+    shutil.copytree(embedded, broken)
+    images = broken / "train-images-idx3-ubyte.gz"
+    images.write_bytes(images.read_bytes()[:5000])
+    words = ("train", "fashion", "--data", tmp_path, "--run", tmp_path / "run")
+    fails(capsys, *words, says=["train-images-idx3-ubyte.gz"])
+    fails(capsys, "train", "fashion", "--data", tmp_path / "none", says=["none", "folder"])
+
+
+def test_own_weights_are_checked_before_training(
+    capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path, trained: Path
+) -> None:
+    scenario = tmp_path / "mini.toml"
+    scenario.write_text(MINI.format(data=photos))
+    foreign = trained / "purifier.safetensors"
+    words = ("train", scenario, "--run", tmp_path / "run", "--classifier")
+    fails(capsys, *words, foreign, says=["does not fit WideResNet", "missing"])
+    fails(capsys, *words, tmp_path / "none.pt", says=["no weight file"])
+    code, _, err = run(capsys, *words, trained / "classifier.safetensors")
+    assert code == 0, err
+    defence = deployed.load(tmp_path / "run")
+    assert defence.classes == ("class0", "class1")
