@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from carso.errors import CarsoError
 from carso.threat import Linf
 
+AGGREGATIONS = ("double-exponential", "mean-logits", "mean-probabilities", "majority-vote")
+"""The names of `carso.aggregation`, which this module must not import."""
+
 
 def check(condition: bool, key: str, wanted: str, got: object) -> None:
     """One line that names the key, what it must be and what it was."""
@@ -88,6 +91,13 @@ class Classifier:
     """Published files of these weights, the paper's first (facts for `carso import`)."""
     training: ClassifierTraining | None = None
 
+    def __post_init__(self) -> None:
+        valid = self.depth >= 10 and (self.depth - 4) % 6 == 0
+        check(valid, "depth", "6n + 4 (10, 16, 22, 28, ...)", self.depth)
+        check(self.width >= 1, "width", "at least 1", self.width)
+        valid = len(self.strides) == 3 and set(self.strides) <= {1, 2}
+        check(valid, "strides", "three numbers of 1 or 2", self.strides)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attacks:
@@ -147,7 +157,9 @@ class PurifierTraining:
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
         for key in ("initial_rate", "plateau_rate", "final_rate", "loss_scale"):
             check(getattr(self, key) > 0, key, "above 0", getattr(self, key))
-        for key in ("warmup_epochs", "plateau_epochs", "beta_start", "weight_decay"):
+        for key in ("radam_beta1", "radam_beta2"):
+            check(0 <= getattr(self, key) < 1, key, "in [0, 1)", getattr(self, key))
+        for key in ("warmup_epochs", "plateau_epochs", "beta_start", "weight_decay", "radam_eps"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
         check(
             self.warmup_epochs + self.plateau_epochs <= self.epochs,
@@ -196,6 +208,8 @@ class Defence:
 
     def __post_init__(self) -> None:
         check(self.samples >= 1, "samples", "at least 1", self.samples)
+        known = self.aggregation in AGGREGATIONS
+        check(known, "aggregation", f"one of {AGGREGATIONS}", self.aggregation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,7 +34,11 @@ def read(name: str, *, preset: str = "") -> Scenario:
             f"no scenario {name!r}: {hint}shipped are {', '.join(names())}; "
             "a file of your own ends in .toml"
         )
-    return parse(path.read_text(encoding="utf-8"), source=path.name, preset=preset)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CarsoError(f"{path} is not a readable text file: {error}") from None
+    return parse(text, source=path.name, preset=preset)
 
 
 def parse(text: str, *, source: str, preset: str = "") -> Scenario:
@@ -50,7 +54,7 @@ def parse(text: str, *, source: str, preset: str = "") -> Scenario:
             known = ", ".join(sorted(presets)) or "none"
             raise CarsoError(f"{source} has no preset {preset!r}; it has: {known}")
         table = merged(table, presets[preset]) | {"preset": preset}
-    return cast(Scenario, build(Scenario, table, Place(source, text)))
+    return cast(Scenario, build(Scenario, table, Place(source, text, preset=preset)))
 
 
 def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -65,26 +69,39 @@ def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 class Place:
     """Where in the file a key stands, so that an error can say so."""
 
-    def __init__(self, source: str, text: str, path: tuple[str, ...] = ()) -> None:
-        self.source, self.text, self.path = source, text, path
+    def __init__(
+        self, source: str, text: str, path: tuple[str, ...] = (), *, preset: str = ""
+    ) -> None:
+        self.source, self.text, self.path, self.preset = source, text, path, preset
 
     def inside(self, key: str) -> Place:
-        return Place(self.source, self.text, (*self.path, key))
+        return Place(self.source, self.text, (*self.path, key), preset=self.preset)
 
     def line(self, key: str) -> int | None:
-        """The line that sets `key` in the table of this path, or that opens the table."""
-        table: tuple[str, ...] = ()
-        opened = None
+        """The line that sets `key` in the table of this path, else the one that opens the table.
+
+        A line of the chosen preset comes before one of the file's own tables; a table that is
+        written inside another's line stands where that key stands.
+        """
+        own, changed, opened = None, None, None
+        table: tuple[str, ...] | None = ()
+        in_preset = False
         for number, line in enumerate(self.text.splitlines(), start=1):
             if header := re.match(r"\s*\[([^\]]+)\]", line):
                 table = tuple(part.strip() for part in header[1].split("."))
-                table = table[2:] if table[:1] == ("presets",) else table
-                opened = number if table == self.path else opened
-                if table == (*self.path, key):
-                    return number
-            elif table == self.path and re.match(rf"\s*{re.escape(key)}\s*=", line):
-                return number
-        return opened
+                in_preset = table[:2] == ("presets", self.preset)
+                if table[0] == "presets":
+                    table = table[2:] if in_preset else None
+                opened = number if table == self.path and opened is None else opened
+                here = table == (*self.path, key)
+            else:
+                here = table == self.path and bool(re.match(rf"\s*{re.escape(key)}\s*=", line))
+            if here and in_preset:
+                changed = changed or number
+            elif here:
+                own = own or number
+        parent = Place(self.source, self.text, self.path[:-1], preset=self.preset)
+        return changed or own or opened or (parent.line(self.path[-1]) if self.path else None)
 
     def error(self, key: str, message: str) -> CarsoError:
         line = self.line(key)
@@ -111,7 +128,7 @@ def build(kind: type, table: dict[str, Any], place: Place) -> object:
     try:
         return kind(**values)
     except CarsoError as error:
-        key = next((name for name in values if str(error).startswith(name)), "")
+        key = str(error).split()[0]  # every message begins with its key
         raise place.error(key, str(error)) from None
 
 

@@ -339,6 +339,12 @@ def test_a_value_that_would_fail_only_later_is_refused_when_it_is_read(
     assert wrong.split(" = ")[0] in message
 
 
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_every_aggregation_can_be_chosen(name: str) -> None:
+    text = OWN.replace('"mean-logits"', f'"{name}"')
+    assert parse(text, source="own.toml").defence.aggregation == name
+
+
 def test_a_table_may_be_written_in_one_line_and_the_error_still_names_it() -> None:
     inline = 'attacks = { fraction = 2.0, bank = "off" }'
     start, end = OWN.index("[purifier.attacks]"), OWN.index("[purifier.training]")

@@ -80,9 +80,10 @@ class Purifier(nn.Module):
         )
 
     def deployed(self) -> Purifier:
-        """This purifier without its posterior, in evaluation mode."""
+        """This purifier without its posterior, in evaluation mode and without gradients of its
+        own."""
         self.posterior = None
-        return self.eval()
+        return self.eval().requires_grad_(False)
 
     def deployed_state(self) -> dict[str, Tensor]:
         """The tensors that inference needs."""

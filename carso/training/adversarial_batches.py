@@ -159,10 +159,13 @@ class AdversarialBatches:
         assert self.folder is not None
         index, path = self.folder / "bank.json", self.folder / "bank.int8"
         wanted = {**self.identity, "generation": generation, "shape": list(shape)}
-        found = files.read_json(index) if index.exists() and path.exists() else {}
-        done = found.get("chunks", 0) if found.get("identity") == wanted else 0
-        self.folder.mkdir(parents=True, exist_ok=True)
         size = torch.Size(shape).numel()
+        whole = index.exists() and path.exists() and path.stat().st_size == size
+        found = files.read_json(index) if whole else {}
+        done = found.get("chunks", 0) if found.get("identity") == wanted else 0
+        if done == 0:  # what is there must not be taken for whole once it is overwritten
+            files.write_json(index, {"identity": wanted, "chunks": 0})
+            path.unlink(missing_ok=True)
         bank = torch.from_file(str(path), shared=True, size=size, dtype=torch.int8).view(shape)
         for count, (number, start) in enumerate(self.chunks(), start=1):
             if count > done:

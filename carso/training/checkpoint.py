@@ -46,34 +46,49 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "state": structure,
         },
     )
-    for old in folder.glob("epoch-*.safetensors"):
-        if old.name != name:
+    for old in (*folder.glob("epoch-*.safetensors"), *folder.glob(".epoch-*")):
+        if old.name != name:  # the one before, and what a killed process left half written
             old.unlink()
 
 
 def load(folder: Path, identity: dict[str, Any]) -> Checkpoint | None:
     """The checkpoint in `folder`, None if there is none; one of another run is an error."""
+    table = index_of(folder, identity)
+    if table is None:
+        return None
+    tensor_file = folder / table["tensors"]
+    tensors = tensor_files.load(tensor_file)
+    try:
+        state = unpack(table["state"], tensors)
+    except (KeyError, TypeError):
+        raise CarsoError(
+            f"{tensor_file} lacks tensors that {folder / INDEX} names; delete both"
+        ) from None
+    return Checkpoint(identity=identity, history=table["history"], state=state)
+
+
+def epochs_done(folder: Path, identity: dict[str, Any]) -> int:
+    """How many epochs the checkpoint in `folder` has; one of another run is an error."""
+    table = index_of(folder, identity)
+    return len(table["history"]) if table else 0
+
+
+def index_of(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The JSON of the checkpoint in `folder`, after a check that it belongs to this run."""
     index = folder / INDEX
     if not index.exists():
         return None
     table = files.read_json(index)
-    try:
-        found, history = table["identity"], table["history"]
-        tensor_file, structure = folder / table["tensors"], table["state"]
-    except (KeyError, TypeError):
-        raise CarsoError(f"{index} is not a checkpoint of carso; delete {folder}") from None
+    if not isinstance(table, dict) or not {"identity", "history", "tensors", "state"} <= set(table):
+        raise CarsoError(f"{index} is not a checkpoint of carso; delete {folder}")
+    found = table["identity"]
     if found != identity:
         changed = [key for key in identity if found.get(key) != identity[key]]
         raise CarsoError(
             f"{folder} holds a checkpoint of other settings ({few(changed)} changed); "
             "choose another --run folder, or delete this one"
         )
-    tensors = tensor_files.load(tensor_file)
-    try:
-        state = unpack(structure, tensors)
-    except (KeyError, TypeError):
-        raise CarsoError(f"{tensor_file} lacks tensors that {index} names; delete both") from None
-    return Checkpoint(identity=found, history=history, state=state)
+    return table
 
 
 def pack(value: Any, tensors: dict[str, Tensor], *, path: str) -> Any:
@@ -82,6 +97,8 @@ def pack(value: Any, tensors: dict[str, Tensor], *, path: str) -> Any:
     Dicts become lists of pairs, since optimiser states have keys that are not strings.
     """
     if isinstance(value, Tensor):
+        while path in tensors:  # the keys 0 and "0" have one path
+            path += "'"
         tensors[path] = value
         return {"tensor": path}
     if isinstance(value, dict):

@@ -22,12 +22,12 @@ from carso.randomness import seeded
 from carso.representation import Representation
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, digest
-from carso.training import stage
+from carso.training import checkpoint, stage
 from carso.training.accuracies import accuracies
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.classifier import ClassifierStage
 from carso.training.purifier import PurifierStage
-from carso.training.stage import Display
+from carso.training.stage import Display, Row, Stage
 
 
 def train(
@@ -42,7 +42,9 @@ def train(
     """The scenario's defence: its classifier (or the one in `weights`), then its purifier."""
     # A layer that does not exist must not come out after hours of training.
     Representation(zoo.build(scenario.classifier, data), zoo.layers_of(scenario.classifier))
-    files.write_json(folder / "defence.json", describe(scenario, data))
+    description = describe(scenario, data)
+    refuse_another_run(folder, description)
+    files.write_json(folder / "defence.json", description)
     if weights is None:
         classifier: nn.Module = train_classifier(scenario, data, folder, device, display)
     else:
@@ -63,6 +65,22 @@ def train(
     return defence
 
 
+def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
+    """A folder that holds a run of other settings is left as it is."""
+    path = folder / "defence.json"
+    found = files.read_json(path) if path.exists() else description
+    wanted, scenario = description["scenario"], found.get("scenario", {})
+    decisive = ("seed", "threat", "classifier", "purifier")
+    changed = [key for key in decisive if scenario.get(key) != wanted[key]]
+    if found.get("images") != description["images"]:
+        changed.append("data")
+    if changed:
+        raise CarsoError(
+            f"{folder} holds a run of other settings ({', '.join(changed)} changed); "
+            "choose another --run folder, or delete this one"
+        )
+
+
 def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) -> ImageData:
     """The scenario's images, or those of its fallback where they are not found."""
     try:
@@ -79,8 +97,8 @@ def train_classifier(
     """The scenario's own classifier, trained or taken up where its training stopped."""
     training = classifier_stage(scenario, data, device)
     history = stage.run(training, folder / "classifier", display)
-    facts = {"first_losses": training.first_losses, "history": history}
-    finish(folder, "classifier", training.averaged.state_dict(), scenario, data, facts)
+    weights = training.averaged.state_dict()
+    finish(folder, training, weights, history, scenario=scenario, data=data)
     return training.averaged
 
 
@@ -94,14 +112,15 @@ def train_purifier(
 ) -> Purifier:
     """The paper's purifier on top of `classifier`."""
     training = purifier_stage(scenario, data, classifier, device, folder=folder / "purifier")
-    if training.bank_missing():
+    done = checkpoint.epochs_done(folder / "purifier", training.identity)
+    if training.bank_missing() and done < training.epochs:
         chunks = len(training.batches.chunks())
         advance = display.start("bank of attacked images", 0, 1, chunks)
-        training.batches.prepare(0, advance)
+        training.batches.prepare(done, advance)
     history = stage.run(training, folder / "purifier", display)
     purifier = training.result()
-    facts = {"first_losses": training.first_losses, "history": history}
-    finish(folder, "purifier", purifier.deployed_state(), scenario, data, facts)
+    weights = purifier.deployed_state()
+    finish(folder, training, weights, history, scenario=scenario, data=data)
     return purifier.deployed()
 
 
@@ -189,19 +208,29 @@ def purifier_stage(
 
 def finish(
     folder: Path,
-    name: str,
+    training: Stage,
     weights: dict[str, torch.Tensor],
+    history: list[Row],
+    *,
     scenario: Scenario,
     data: ImageData,
-    facts: dict[str, Any],
 ) -> None:
-    """Write `<name>.safetensors` and beside it `<name>.json`, which says where it comes from."""
-    tensor_files.save(folder / f"{name}.safetensors", weights)
+    """Write `<stage>.safetensors`, and `<stage>.json` which says where it comes from.
+
+    If both are there already, they keep the date and revision of when they were made.
+    """
+    path, record = folder / f"{training.name}.safetensors", folder / f"{training.name}.json"
+    if path.exists() and record.exists():
+        found = files.read_json(record)
+        if (found.get("identity"), found.get("sha256")) == (training.identity, files.sha256(path)):
+            return
+    tensor_files.save(path, weights)
     files.write_json(
-        folder / f"{name}.json",
+        record,
         {
-            "what": name,
-            "sha256": files.sha256(folder / f"{name}.safetensors"),
+            "what": training.name,
+            "identity": training.identity,
+            "sha256": files.sha256(path),
             "scenario": as_table(scenario),
             "data": {
                 "name": data.name,
@@ -209,7 +238,8 @@ def finish(
                 "training_images": len(data.train),
                 "validation_images": len(data.validation),
             },
-            **facts,
+            "first_losses": training.first_losses,
+            "history": history,
             "provenance": provenance(),
         },
     )

@@ -27,7 +27,8 @@ def three_phase(epoch: int, training: PurifierTraining) -> float:
         return initial + (plateau - initial) * epoch / warm
     if epoch < warm + flat:
         return plateau
-    annealed = (epoch + 1 - warm - flat) / (training.epochs - warm - flat)
+    last = training.epochs - 1
+    annealed = (epoch - warm - flat) / (last - warm - flat) if epoch < last else 1.0
     return plateau + (training.final_rate - plateau) * annealed
 
 

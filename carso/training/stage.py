@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,14 +15,16 @@ import torch
 from torch import Generator, Tensor
 
 from carso import files
+from carso.errors import CarsoError
 from carso.training import checkpoint
 from carso.training.checkpoint import Checkpoint
 
 Row = dict[str, float]
 """What one epoch leaves in the log, by column."""
 
-FIRST_STEPS = 5
-"""How many losses at the very start are kept, so that a run can be recognised by repeating it."""
+FIRST_STEPS = 10
+"""How many losses at the very start are kept, so that a run can be recognised by repeating it.
+RAdam moves nothing in its first five steps."""
 
 
 class Stage(Protocol):
@@ -70,6 +73,7 @@ def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
     if found:
         stage.load_state(found.state["stage"])
         stage.first_losses = found.state["first_losses"]
+        files.write_text(folder / "losses.csv", as_csv(history))  # its last row may be missing
     for number in range(len(history), stage.epochs):
         history.append(epoch(stage, number, display))
         state = {"stage": stage.state(), "first_losses": stage.first_losses}
@@ -94,6 +98,12 @@ def epoch(stage: Stage, number: int, display: Display) -> Row:
     advance = display.start(stage.name, number, stage.epochs, stage.steps())
     began = time.perf_counter()
     row = stage.epoch(number, advance)
+    for column, value in row.items():
+        if not math.isfinite(value):
+            raise CarsoError(
+                f"the {stage.name} diverged in epoch {number + 1}: {column} is {value}; "
+                "a smaller learning rate may help"
+            )
     return {"epoch": number + 1, **row, "seconds": time.perf_counter() - began}
 
 

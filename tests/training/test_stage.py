@@ -27,10 +27,11 @@ from carso.randomness import seeded
 from carso.scenario import Scenario
 from carso.scenario_file import parse
 from carso.training import checkpoint, stage
+from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.checkpoint import Checkpoint, pack, unpack
 from carso.training.classifier import ClassifierStage
 from carso.training.purifier import PurifierStage
-from carso.training.run import classifier_stage, purifier_stage
+from carso.training.run import classifier_stage, purifier_stage, train, train_purifier
 from carso.training.stage import Quiet, Row, Stage, batches_in, run, shuffled, train_in_memory
 
 CPU = torch.device("cpu")
@@ -78,7 +79,8 @@ beta_start = 0
 beta_end = 2
 lookahead_steps = 4
 """
-"""Four Lookahead steps to five a checkpoint: every resume falls into the middle of a round."""
+"""Five steps an epoch: RAdam moves nothing in the first five, and with four Lookahead steps every
+resume falls into the middle of a round."""
 
 
 class Interrupted(Exception):
@@ -210,7 +212,7 @@ def is_the_uninterrupted(trained: Stage, history: list[Row], make: Any, kind: st
 
 
 @pytest.mark.parametrize(("make", "kind"), STAGES)
-@pytest.mark.parametrize(("epoch", "step"), [(0, None), (1, 3)])
+@pytest.mark.parametrize(("epoch", "step"), [(1, None), (2, 3)])
 def test_a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(
     make: Callable[..., Stage], kind: str, epoch: int, step: int | None, tmp_path: Path
 ) -> None:
@@ -256,7 +258,7 @@ def test_training_learns(tmp_path: Path) -> None:
 def train_and_be_killed(folder: Path) -> None:
     """The other process of the next test: it kills itself as `kill -9` would."""
     kill = functools.partial(os.kill, os.getpid(), signal.SIGKILL)
-    run(new_purifier_stage("disk", folder), folder, Stopping(1, 3, kill))
+    run(new_purifier_stage("disk", folder), folder, Stopping(2, 3, kill))
 
 
 def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
@@ -264,7 +266,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(carso.__file__).parents[1])}
     killed = subprocess.run(command, env=environment, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert len(files.read_json(tmp_path / checkpoint.INDEX)["history"]) == 1
+    assert len(files.read_json(tmp_path / checkpoint.INDEX)["history"]) == 2
     resumed = new_purifier_stage("disk", tmp_path)
     history = run(resumed, tmp_path, Quiet())
     is_the_uninterrupted(resumed, history, new_purifier_stage, "disk")
@@ -282,6 +284,70 @@ def test_training_a_purifier_leaves_the_classifier_as_it_was(bank: str, tmp_path
     assert not trained.classifier.training
     after = trained.purifier.state_dict().values()
     assert all(not torch.equal(a, b) for a, b in zip(after, weights, strict=True))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The generation of the bank of every chunk that is attacked, in order."""
+    generations: list[int] = []
+    fill = AdversarialBatches.fill
+
+    def counted(
+        self: AdversarialBatches, bank: Tensor, number: int, start: int, generation: int
+    ) -> None:
+        generations.append(generation)
+        fill(self, bank, number, start, generation)
+
+    monkeypatch.setattr(AdversarialBatches, "fill", counted)
+    return generations
+
+
+def train_purifier_in(folder: Path, settings: Scenario, display: Quiet) -> None:
+    train_purifier(settings, images(), frozen_classifier(), folder, CPU, display)
+
+
+@pytest.mark.parametrize("bank", ["memory", "disk"])
+def test_only_the_banks_that_are_needed_are_made(
+    bank: str, made: list[int], tmp_path: Path
+) -> None:
+    """A bank is the dearest part of training: neither a resume nor a finished run makes one anew
+    that it has no use for."""
+    settings = scenario(bank=bank, refresh=1)
+    with pytest.raises(Interrupted):
+        train_purifier_in(tmp_path, settings, Stopping(1, None, interrupt))
+    assert sorted(set(made)) == [0, 1]
+    made.clear()
+    train_purifier_in(tmp_path, settings, Quiet())
+    assert set(made) == {2}
+    made.clear()
+    train_purifier_in(tmp_path, settings, Quiet())
+    assert made == []
+
+
+def test_a_run_that_is_refused_leaves_the_bank_of_the_other(
+    made: list[int], tmp_path: Path
+) -> None:
+    train_purifier_in(tmp_path, scenario(bank="disk"), Quiet())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    made.clear()
+    with pytest.raises(CarsoError, match="other settings"):
+        train_purifier_in(tmp_path, scenario(bank="disk", refresh=2), Quiet())
+    assert made == []
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("other", [{"bank": "memory"}, {"method": "trades"}])
+def test_training_in_the_folder_of_another_run_is_refused_and_loses_nothing(
+    other: dict[str, str], tmp_path: Path
+) -> None:
+    """What describes the run that is there must not be overwritten by the one that is refused."""
+    train(scenario(), images(), tmp_path, device=CPU, display=Quiet())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(CarsoError, match=r"settings"):
+        train(scenario(**other), images(), tmp_path, device=CPU, display=Quiet())
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert [path.name for path in before if after.get(path) != before[path]] == []
+    assert after.keys() == before.keys()
 
 
 class Counting:
