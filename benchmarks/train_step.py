@@ -50,9 +50,13 @@ def with_bank(scenario: Scenario, bank: str) -> Scenario:
     )
 
 
-def measure(name: str, steps: int) -> dict[str, float]:
+def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
     scenario = scenario_file.read(name)
-    batch = scenario.purifier.training.batch_size
+    batch = batch or scenario.purifier.training.batch_size
+    training = dataclasses.replace(scenario.purifier.training, batch_size=batch)
+    scenario = dataclasses.replace(
+        scenario, purifier=dataclasses.replace(scenario.purifier, training=training)
+    )
     stage = stage_of(with_bank(scenario, "memory"), batch)
     shape = (len(stage.batches.variants), *stage.data.train.images.shape)
     stage.batches.bank = torch.randint(-127, 128, shape, dtype=torch.int8)  # its making is apart
@@ -95,12 +99,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenario", default="cifar10-small")
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=0, help="0: the scenario's own")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    found = measure(options.scenario, options.steps)
+    found = measure(options.scenario, options.steps, options.batch)
     if options.json:
         print(json.dumps(found, indent=1))
         return

@@ -106,14 +106,53 @@ def history() -> str:
     )
 
 
+def lab_fashion() -> str:
+    """What the shipped defence loses under an attack through its mean logits."""
+    found = record(RESULTS / "demo.json")
+    rows = [
+        f"| {line['images']} | {line['classifier']:.3f} | {line['defence']:.3f} |"
+        for line in found["lines"]
+    ]
+    return "\n".join(
+        [
+            f"`carso demo --json`: {found['count']} test images, eps = {found['eps']:g}, "
+            f"seed {found['seed']}.",
+            "",
+            "| images | classifier alone | defence |",
+            "| --- | --- | --- |",
+            *rows,
+        ]
+    )
+
+
+def lab_purifier() -> str:
+    found = record(FASHION / "purifier.json")
+    rows = [
+        f"| {int(row['epoch'])} | {row['reconstruction']:.1f} | {row['kl']:.3f} | "
+        f"{row['beta']:g} | {row['validation_accuracy']:.3f} | "
+        f"{row['validation_transfer_accuracy']:.3f} |"
+        for row in found["history"]
+    ]
+    return "\n".join(
+        [
+            "| epoch | reconstruction, nats | KL, nats | beta | validation, N = 1 | "
+            "attacked through the classifier |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *rows,
+        ]
+    )
+
+
 PARTS = {
     "demo": demo,
     "benchmarks": benchmarks,
     "accuracies": accuracies,
     "provenance": provenance,
     "history": history,
+    "lab-fashion": lab_fashion,
+    "lab-purifier": lab_purifier,
 }
-PAGES = (ROOT / "README.md", FASHION / "README.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "lab_log.md", FASHION / "README.md")
 
 
 def rendered(text: str) -> str:

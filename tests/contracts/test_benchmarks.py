@@ -1,0 +1,37 @@
+"""The benchmarks run and print their ratios; the ratios themselves are recorded, not tested here,
+because a loaded machine says nothing about them. The record must meet its bounds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_recorded_ratios_are_within_their_bounds() -> None:
+    record = json.loads((ROOT / "docs/results/benchmarks.json").read_text(encoding="utf-8"))
+    assert record["train_step"]["with_bank_over_floor"] <= 1.15
+    assert record["train_step"]["regenerating_over_with_bank"] > 2
+    assert record["inference"]["time_over_parts"] <= 1.05
+    for what in ("prediction", "gradient"):
+        whole = record["inference"][f"{what}_whole_mib"]
+        assert record["inference"][f"{what}_chunked_mib"] < whole
+
+
+def test_inference_benchmark_runs() -> None:
+    words = ["--batch", "2", "--samples", "2", "--turns", "1", "--json"]
+    command = [sys.executable, "benchmarks/inference.py", *words]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["time_over_parts"] > 0.3
+
+
+def test_training_benchmark_runs() -> None:
+    command = [sys.executable, "benchmarks/train_step.py", "--steps", "1", "--json"]
+    command += ["--batch", "8"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["regenerating_over_with_bank"] > 1
