@@ -24,8 +24,8 @@ from carso import scenario_file
 from carso.classifiers import zoo
 from carso.classifiers.frozen import freeze
 from carso.defence import Carso
+from carso.deployed import purifier_of
 from carso.purifier import Purifier
-from carso.representation import Representation
 
 CPU = torch.device("cpu")
 CHUNK = 32
@@ -36,15 +36,7 @@ def defence_of(name: str, samples: int) -> Carso:
     scenario = scenario_file.read(name)
     data = random_images(scenario.data.set, shape=(3, 32, 32), count=10)
     classifier = zoo.placed(freeze(zoo.build(scenario.classifier, data)), CPU)
-    layers = zoo.layers_of(scenario.classifier)
-    purifier = Purifier(
-        data.image_shape,
-        layers=layers,
-        shapes=Representation(classifier, layers).shapes(data.image_shape),
-        condition=scenario.purifier.condition,
-        latent=scenario.purifier.latent,
-        decoder_width=scenario.purifier.decoder_width,
-    )
+    purifier = purifier_of(scenario, classifier, data.image_shape)
     return Carso(classifier, purifier.deployed(), samples=samples)
 
 

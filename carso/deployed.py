@@ -13,12 +13,11 @@ import torch
 
 from carso import files, tensor_files
 from carso.classifiers import zoo
-from carso.classifiers.frozen import freeze
+from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData
 from carso.defence import Carso
 from carso.errors import CarsoError
 from carso.purifier import Purifier
-from carso.representation import Representation
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, from_table
 
@@ -56,6 +55,24 @@ def folder_of(name: str | Path) -> Path:
     )
 
 
+def purifier_of(
+    scenario: Scenario, classifier: Frozen, image_shape: tuple[int, int, int], **statistics: Any
+) -> Purifier:
+    """The scenario's purifier for `classifier`, untrained; `statistics` are the images' mean and
+    std, which only training needs."""
+    settings = scenario.purifier
+    return Purifier.around(
+        classifier,
+        image_shape,
+        layers=zoo.layers_of(scenario.classifier),
+        condition=settings.condition,
+        latent=settings.latent,
+        decoder_width=settings.decoder_width,
+        stages=settings.stages,
+        **statistics,
+    )
+
+
 class Deployed(Carso):
     """A defence that also knows its scenario and the names of its classes."""
 
@@ -83,16 +100,7 @@ def load(name: str | Path, *, device: torch.device | str = "cpu", **settings: An
     path = folder / "classifier.safetensors"
     tensor_files.load_into(classifier, tensor_files.load(path), source=str(path))
     frozen = zoo.placed(freeze(classifier), torch.device(device))
-    layers = zoo.layers_of(scenario.classifier)
-    purifier = Purifier(
-        shape,
-        layers=layers,
-        shapes=Representation(frozen, layers).shapes(shape),
-        condition=scenario.purifier.condition,
-        latent=scenario.purifier.latent,
-        decoder_width=scenario.purifier.decoder_width,
-        stages=scenario.purifier.stages,
-    ).deployed()
+    purifier = purifier_of(scenario, frozen, shape).deployed()
     path = folder / "purifier.safetensors"
     tensor_files.load_into(purifier, tensor_files.load(path), source=str(path))
     chosen = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -13,6 +14,7 @@ from carso.purifier.conditioning import Conditioning
 from carso.purifier.decoder import Decoder
 from carso.purifier.posterior import Posterior
 from carso.randomness import normal
+from carso.representation import Representation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +51,19 @@ class Purifier(nn.Module):
         self.posterior: Posterior | None = Posterior(
             image_shape, latent=latent, condition=condition, mean=mean, std=std
         )
+
+    @classmethod
+    def around(
+        cls,
+        classifier: nn.Module,
+        image_shape: tuple[int, int, int],
+        *,
+        layers: Sequence[str],
+        **settings: Any,
+    ) -> Purifier:
+        """A purifier for the activations of `classifier` at `layers`, whatever their shapes."""
+        shapes = Representation(classifier, layers).shapes(image_shape)
+        return cls(image_shape, layers=layers, shapes=shapes, **settings)
 
     def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
         """`samples` candidates per image, (N, B, C, H, W) in [0, 1]; z comes from the prior.

@@ -13,7 +13,6 @@ from carso.data import ImageData
 from carso.defence import Carso
 from carso.purifier import Purifier
 from carso.randomness import seeded
-from carso.representation import Representation
 from carso.scenario import Attacks, PurifierTraining
 from carso.threat import Linf
 from carso.training.adversarial_batches import AdversarialBatches
@@ -45,10 +44,10 @@ def fit(
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
     with seeded(seed, "purifier", "weights"):
-        purifier = Purifier(
+        purifier = Purifier.around(
+            frozen,
             data.image_shape,
             layers=layers,
-            shapes=Representation(frozen, layers).shapes(data.image_shape),
             condition=condition,
             latent=latent,
             decoder_width=decoder_width,

@@ -14,7 +14,7 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import DataNotFoundError, ImageData
 from carso.defence import Carso
-from carso.deployed import describe
+from carso.deployed import describe, purifier_of
 from carso.errors import CarsoError
 from carso.provenance import provenance
 from carso.purifier import Purifier
@@ -160,19 +160,8 @@ def purifier_stage(
 ) -> PurifierStage:
     """The training of the scenario's purifier on `classifier`, at its very start."""
     settings = scenario.purifier
-    layers = zoo.layers_of(scenario.classifier)
     with seeded(scenario.seed, "purifier", "weights"):
-        purifier = Purifier(
-            data.image_shape,
-            layers=layers,
-            shapes=Representation(classifier, layers).shapes(data.image_shape),
-            condition=settings.condition,
-            latent=settings.latent,
-            decoder_width=settings.decoder_width,
-            stages=settings.stages,
-            mean=data.mean,
-            std=data.std,
-        )
+        purifier = purifier_of(scenario, classifier, data.image_shape, mean=data.mean, std=data.std)
     table = as_table(scenario)
     on: dict[str, Any] = {
         "seed": scenario.seed,
@@ -201,7 +190,7 @@ def purifier_stage(
         identity={
             "stage": "purifier",
             **on,
-            "settings": digest([table["purifier"], table["threat"], layers]),
+            "settings": digest([table["purifier"], table["threat"], purifier.layers]),
         },
     )
 
