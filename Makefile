@@ -1,6 +1,6 @@
 # make demo   set up, and see the shipped defence at work
 # make test   set up, and run every check
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from carso.errors import CarsoError
     from carso.purifier import Purifier
     from carso.representation import Representation
+    from carso.tensor_files import load_weights
     from carso.threat import Linf
     from carso.training.fit import fit
 
@@ -30,6 +31,7 @@ HOMES = {
     "WideResNet": "carso.classifiers.wide_resnet",
     "fit": "carso.training.fit",
     "load": "carso.deployed",
+    "load_weights": "carso.tensor_files",
 }
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "WideResNet",
     "fit",
     "load",
+    "load_weights",
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from carso import files, tensor_files
+from carso import files
 from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData
@@ -20,6 +20,7 @@ from carso.errors import CarsoError
 from carso.purifier import Purifier
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, from_table
+from carso.tensor_files import load_weights
 
 SHIPPED = Path(__file__).parent / "weights"
 
@@ -97,12 +98,10 @@ def load(name: str | Path, *, device: torch.device | str = "cpu", **settings: An
     classifier = zoo.wide_resnet(
         scenario.classifier, classes=len(classes), channels=shape[0], mean=mean, std=std
     )
-    path = folder / "classifier.safetensors"
-    tensor_files.load_into(classifier, tensor_files.load(path), source=str(path))
+    load_weights(classifier, folder / "classifier.safetensors")
     frozen = zoo.placed(freeze(classifier), torch.device(device))
     purifier = purifier_of(scenario, frozen, shape).deployed()
-    path = folder / "purifier.safetensors"
-    tensor_files.load_into(purifier, tensor_files.load(path), source=str(path))
+    load_weights(purifier, folder / "purifier.safetensors")
     chosen = {
         "samples": scenario.defence.samples,
         "aggregation": scenario.defence.aggregation,

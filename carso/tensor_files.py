@@ -58,6 +58,11 @@ def unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
     raise CarsoError(f"{path} holds no state dict: a mapping from names to tensors is wanted")
 
 
+def load_weights(module: nn.Module, path: Path | str) -> None:
+    """Load a weight file into `module`; a file that does not fit is refused with the reason."""
+    load_into(module, load(Path(path)), source=str(path))
+
+
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
     """Load `tensors` into `module`, or say in one line which keys or shapes do not fit."""
     state = {name.removeprefix("module."): value for name, value in tensors.items()}

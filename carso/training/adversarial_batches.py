@@ -6,6 +6,7 @@ classifier never changes, so an attacked image can be made once and kept as 8-bi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from carso import files
 from carso.attacks.gradient import FGSM, PGD, Attack
 from carso.data import Split
+from carso.errors import CarsoError
 from carso.randomness import generator
 from carso.scenario import Attacks
 from carso.threat import Linf
@@ -166,6 +168,7 @@ class AdversarialBatches:
         if done == 0:  # what is there must not be taken for whole once it is overwritten
             files.write_json(index, {"identity": wanted, "chunks": 0})
             path.unlink(missing_ok=True)
+            reserve(path, size)
         bank = torch.from_file(str(path), shared=True, size=size, dtype=torch.int8).view(shape)
         for count, (number, start) in enumerate(self.chunks(), start=1):
             if count > done:
@@ -174,3 +177,18 @@ class AdversarialBatches:
                     files.write_json(index, {"identity": wanted, "chunks": count})
             advance()
         return bank
+
+
+def reserve(path: Path, size: int) -> None:
+    """A file of `size` bytes that the disk really has: writing to a mapped file that outgrows the
+    disk would kill the process without a word."""
+    try:
+        with path.open("wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise CarsoError(
+            f"no room for the bank of attacked images ({size / 1e9:.1f} GB in {path}): "
+            f'{error.strerror}; set bank = "memory" or "off"'
+        ) from None

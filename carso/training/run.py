@@ -49,7 +49,7 @@ def train(
         classifier: nn.Module = train_classifier(scenario, data, folder, device, display)
     else:
         classifier = zoo.build(scenario.classifier, data)
-        tensor_files.load_into(classifier, tensor_files.load(weights), source=str(weights))
+        tensor_files.load_weights(classifier, weights)
         tensor_files.save(folder / "classifier.safetensors", classifier.state_dict())
     frozen = zoo.placed(freeze(classifier), device)
     purifier = train_purifier(scenario, data, frozen, folder, device, display)

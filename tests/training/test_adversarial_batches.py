@@ -1,6 +1,8 @@
 """Adversarially balanced batches: the right share, inside the ball, and a bank that is the same
 however often its making was interrupted."""
 
+import errno
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from carso.attacks.gradient import PGD
 from carso.data import Split
+from carso.errors import CarsoError
 from carso.randomness import generator
 from carso.scenario import Attacks
 from carso.threat import Linf
@@ -337,3 +340,15 @@ def test_a_bank_file_that_was_cut_short_is_made_again(
     again = make(bank="disk", folder=tmp_path)
     again.prepare(0)
     assert torch.equal(content(again), right)
+
+
+def test_a_disk_without_room_is_one_clear_line(
+    make: Callable[..., AdversarialBatches], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(CarsoError, match=r"no room for the bank.*No space left.*bank ="):
+        make(bank="disk", folder=tmp_path).prepare(0)
+    assert not list(tmp_path.glob("bank.int8"))
