@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.exceptions
 
 from carso import __version__
 from carso.errors import CarsoError
@@ -201,8 +202,8 @@ def prepare(device: str, threads: int) -> torch.device:
         torch.set_num_threads(threads)
     try:
         place = torch.device(device)
-        torch.zeros(1, device=place)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise CarsoError(f"device {device!r} is not usable here: {reason}") from None
     return place
@@ -225,10 +226,16 @@ def table_lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> lis
 def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except CarsoError as error:
         print(f"carso: {error}", file=sys.stderr)
         sys.exit(2)
+    except typer.exceptions.TyperException as error:  # a missing argument, an unknown option
+        print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
+        sys.exit(2)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ logits -> softmax(sum exp l) -> one robust prediction       4 aggregate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -91,11 +91,15 @@ class Carso(nn.Module):
         self.check(images)
         if self.max_batch is None or len(images) * self.samples <= self.max_batch:
             return self.four_steps(images, reduction, self.noise)
-        parts = torch.split(images, max(1, self.max_batch // self.samples))
-        return torch.cat([self.part(part, reduction) for part in parts])
+        return torch.cat([self.part(part, reduction) for part in self.parts(images)])
+
+    def parts(self, images: Tensor) -> Sequence[Tensor]:
+        """The batch cut so that no part has more than `max_batch` candidates."""
+        size = len(images) if self.max_batch is None else max(1, self.max_batch // self.samples)
+        return torch.split(images, size)
 
     def part(self, images: Tensor, reduction: Reduction) -> Tensor:
-        """One part of a batch, with the noise that it would have had in the whole batch."""
+        """One part of a batch, whose noise goes on from where the part before it stopped."""
         before = self.noise.get_state()
         after = before
 
@@ -114,6 +118,9 @@ class Carso(nn.Module):
         self.noise.set_state(after)
         return scores
 
+    def train(self, mode: bool = True) -> Self:
+        return super().train(False)  # predicting must never move batch-norm statistics
+
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
         """The label of each image, (B,)."""
@@ -128,7 +135,11 @@ class Carso(nn.Module):
     def purify(self, images: Tensor) -> Tensor:
         """The candidates that a prediction is made from, (N, B, C, H, W) in [0, 1]."""
         self.check(images)
-        return self.purifier.sample(self.representation(images), self.samples, self.noise)
+        candidates = [
+            self.purifier.sample(self.representation(part), self.samples, self.noise)
+            for part in self.parts(images)
+        ]
+        return torch.cat(candidates, dim=1)
 
     def seed(self, seed: int) -> None:
         """Start the noise anew: the same seed and the same calls give the same bits.

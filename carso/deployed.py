@@ -7,7 +7,7 @@ it takes), `classifier.safetensors`, `purifier.safetensors`, and a JSON of prove
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -29,6 +29,7 @@ def describe(scenario: Scenario, data: ImageData) -> dict[str, Any]:
     """What `load` must know besides the weights."""
     return {
         "scenario": as_table(scenario),
+        "classifier": "trained by this run",
         "images": {
             "shape": list(data.image_shape),
             "classes": list(data.classes),
@@ -36,6 +37,22 @@ def describe(scenario: Scenario, data: ImageData) -> dict[str, Any]:
             "std": list(data.std),
         },
     }
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `describe` wrote, after a check that it is that."""
+    path = folder / "defence.json"
+    table = files.read_json(path)
+    images = table.get("images") if isinstance(table, dict) else None
+    if (
+        not isinstance(images, dict)
+        or not isinstance(table.get("scenario"), dict)
+        or not all(isinstance(images.get(key), list) for key in ("shape", "classes", "mean", "std"))
+        or len(images["shape"]) != 3
+        or not all(isinstance(side, int) and side > 0 for side in images["shape"])
+    ):
+        raise CarsoError(f"{path} is not the description of a defence: `carso train` writes one")
+    return cast(dict[str, Any], table)
 
 
 def names() -> list[str]:
@@ -87,14 +104,11 @@ def load(name: str | Path, *, device: torch.device | str = "cpu", **settings: An
     `settings` are those of `Carso` (samples, aggregation, max_batch, seed, final_classifier).
     """
     folder = folder_of(name)
-    table = files.read_json(folder / "defence.json")
-    try:
-        scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
-        images = table["images"]
-        shape, classes = tuple(images["shape"]), tuple(images["classes"])
-        mean, std = images["mean"], images["std"]
-    except (KeyError, TypeError) as error:
-        raise CarsoError(f"{folder / 'defence.json'} lacks {error}") from None
+    table = read_description(folder)
+    scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
+    images = table["images"]
+    shape, classes = tuple(images["shape"]), tuple(images["classes"])
+    mean, std = images["mean"], images["std"]
     classifier = zoo.wide_resnet(
         scenario.classifier, classes=len(classes), channels=shape[0], mean=mean, std=std
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from carso.deployed import load
-from carso.pictures import read_image
+from carso.image_files import read_image
 from carso.report.figures import strip
 
 
@@ -31,8 +31,9 @@ def predict_files(
     defence = load(name, device=device, **options)
     shape = defence.purifier.image_shape  # type: ignore[attr-defined]
     rows = []
-    for image in [(path, read_image(path, shape)) for path in paths]:
-        path, pixels = image[0], image[1][None].to(device)
+    read = [(path, read_image(path, shape)) for path in paths]  # all are checked before any work
+    for number, (path, image) in enumerate(read, start=1):
+        pixels = image[None].to(device)
         defence.seed(seed)
         probabilities = defence.predict_proba(pixels)[0]
         defence.seed(seed)
@@ -41,7 +42,7 @@ def predict_files(
         label = int(probabilities.argmax())
         alone = int(defence.classifier(pixels).argmax())
         if candidates is not None:
-            strip(pixels[0], drawn, candidates / f"{path.stem}-candidates.png")
+            strip(pixels[0], drawn, candidates / f"{number}-{path.stem}.png")
         rows.append(
             {
                 "image": str(path),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("carso", "torch", "numpy", "safetensors", "pytorch-optimizer", "pyautoattack")
+PACKAGES = ("carso", "torch", "numpy", "safetensors", "pytorch-optimizer")
 
 
 def provenance() -> dict[str, Any]:
@@ -18,6 +20,7 @@ def provenance() -> dict[str, Any]:
     import torch
 
     return {
+        "command": command(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
         "versions": {"python": platform.python_version(), **versions()},
@@ -28,6 +31,14 @@ def provenance() -> dict[str, Any]:
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
     }
+
+
+def command() -> str:
+    """The command line of this process, of paths only the last part; empty if it is not carso's."""
+    program, *words = sys.argv
+    if Path(program).stem not in ("carso", "cli"):
+        return ""
+    return shlex.join(["carso", *(Path(word).name if "/" in word else word for word in words)])
 
 
 def versions() -> dict[str, str]:

@@ -88,7 +88,7 @@ class Classifier:
     layers: tuple[str, ...] = ()
     """The representation; empty: the paper's choice for this depth."""
     weights: tuple[str, ...] = ()
-    """Published files of these weights, the paper's first (facts for `carso import`)."""
+    """Published files of these weights, the paper's first (for those who fetch them)."""
     training: ClassifierTraining | None = None
 
     def __post_init__(self) -> None:

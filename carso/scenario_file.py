@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 import re
 import tomllib
 import types
@@ -48,7 +49,11 @@ def parse(text: str, *, source: str, preset: str = "") -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise CarsoError(f"{source} is not valid TOML: {error}") from None
     presets = table.pop("presets", {})
+    if not isinstance(presets, dict) or not all(isinstance(v, dict) for v in presets.values()):
+        raise CarsoError(f"{source}: presets must be tables, [presets.NAME.TABLE]")
     preset = preset or table.get("preset", "")
+    if not isinstance(preset, str):
+        raise Place(source, text).error("preset", f"preset must be of type str, got {preset!r}")
     if preset:
         if preset not in presets:
             known = ", ".join(sorted(presets)) or "none"
@@ -149,6 +154,8 @@ def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
         return float(value)
     if type(value) is not hint:
         raise place.error(key, f"{key} must be of type {hint.__name__}, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise place.error(key, f"{key} must be finite, got {value!r}")
     return value
 
 

@@ -16,12 +16,12 @@ from carso.errors import CarsoError
 from carso.files import replacing
 
 
-def save(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """`tensors` as a safetensors file, atomically."""
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(plain, temporary, metadata=metadata)
+            save_file(plain, temporary)
         except SafetensorError as error:  # it wraps the operating system's own errors
             raise OSError(str(error)) from None
 
@@ -65,8 +65,10 @@ def load_weights(module: nn.Module, path: Path | str) -> None:
 
 def load_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
     """Load `tensors` into `module`, or say in one line which keys or shapes do not fit."""
-    state = {name.removeprefix("module."): value for name, value in tensors.items()}
-    own = module.state_dict()
+    state, own = dict(tensors), module.state_dict()
+    wrapped = all(name.startswith("module.") for name in state)
+    if wrapped and not any(name.startswith("module.") for name in own):
+        state = {name.removeprefix("module."): value for name, value in state.items()}
     counters = {name for name in own if name.endswith("num_batches_tracked")}
     for name in counters - state.keys():
         state[name] = own[name]  # older files lack it, and inference never reads it

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from mpmath import mp
 from torch import Tensor
 
+from carso import scenario
 from carso.aggregation import (
     AGGREGATIONS,
     aggregation,
@@ -319,3 +320,7 @@ def test_stable_log_prob_is_finite_but_flat_where_the_released_view_breaks() -> 
     assert stable.isfinite().all()
     (gradient,) = torch.autograd.grad(F.cross_entropy(stable, torch.tensor([0])), logits)
     assert (gradient == 0).all()
+
+
+def test_scenarios_know_the_same_aggregations() -> None:
+    assert set(scenario.AGGREGATIONS) == set(AGGREGATIONS)

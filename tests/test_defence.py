@@ -566,3 +566,23 @@ def test_an_unknown_view_is_an_error_that_lists_them(defence: Carso) -> None:
     with pytest.raises(CarsoError, match="no view 'logits'") as caught:
         defence.view("logits")
     assert all(name in str(caught.value) for name in VIEWS)
+
+
+def test_training_mode_cannot_be_entered(defence: Carso) -> None:
+    """Batch norms of the purifier must not move while someone predicts."""
+    before = {name: value.clone() for name, value in defence.state_dict().items()}
+    images = torch.rand(4, *defence.purifier.image_shape)  # type: ignore[attr-defined]
+    defence.train()
+    defence.view("mean-logits").train()(images)
+    defence(images)
+    after = defence.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_purify_in_parts_gives_the_same_candidates(defence: Carso) -> None:
+    images = torch.rand(5, *defence.purifier.image_shape)  # type: ignore[attr-defined]
+    defence.seed(1)
+    whole = defence.purify(images)
+    defence.max_batch = 2 * defence.samples
+    defence.seed(1)
+    assert torch.allclose(defence.purify(images), whole, atol=1e-6)

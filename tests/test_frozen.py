@@ -78,7 +78,7 @@ def test_train_of_an_enclosing_module_never_reaches_the_classifier() -> None:
     network = small_network()
     before = snapshot(network)
     outer = defence(network).train()
-    assert outer.training
+    assert not outer.training
     assert not any(module.training for module in network.modules())
     assert not any(module.training for module in outer.representation.classifier.modules())
     outer(images())

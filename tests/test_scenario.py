@@ -292,7 +292,7 @@ def test_a_key_is_looked_for_in_its_own_table() -> None:
     [
         ("eps = 0.1", "eps = 8.0", "[0, 1] pixel scale"),
         ("eps = 0.1", "eps = -0.1", "[0, 1] pixel scale"),
-        ("eps = 0.1", "eps = nan", "[0, 1] pixel scale"),
+        ("eps = 0.1", "eps = nan", "finite"),
         ("epochs = 2", "epochs = 0", "at least 1"),
         ("attack_step_size = 0.05", "attack_step_size = 2.5", "[0, 1] pixel scale"),
         ("condition = 16", "condition = 0", "at least 1"),

@@ -54,14 +54,14 @@ def test_safetensors_come_back_as_they_were_saved(tmp_path: Path) -> None:
         "trained": nn.Parameter(torch.ones(1)),
     }
     tensors["shared"] = tensors["transposed"]
-    save(path, tensors, {"key": "value"})
+    save(path, tensors)
     assert_same(load(path), {name: value.detach() for name, value in tensors.items()})
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        save(tmp_path / name, network().state_dict(), {"a": "1"})
+        save(tmp_path / name, network().state_dict())
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 

@@ -54,7 +54,14 @@ class PGD:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
-        adversarial = threat.random_start(images, generator) if self.random_start else images
+        start = threat.random_start(images, generator) if self.random_start else images
+        return self.ascend(model, start, images, labels, threat=threat)
+
+    def ascend(
+        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, *, threat: Linf
+    ) -> Tensor:
+        """The same from a given start inside the ball around `images`."""
+        adversarial = start
         for _ in range(self.steps):
             gradient = cross_entropy_gradient(model, adversarial, labels)
             adversarial = threat.project(adversarial + self.step_size * gradient.sign(), images)

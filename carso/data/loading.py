@@ -8,7 +8,14 @@ from torch import Tensor
 from carso.data.contents import Contents
 from carso.data.errors import DataError, DataNotFoundError
 from carso.data.image_folder import read_image_folder
-from carso.data.images import ImageData, Split, channel_statistics, fingerprint_of, hold_out
+from carso.data.images import (
+    ImageData,
+    Split,
+    channel_statistics,
+    check_labels,
+    fingerprint_of,
+    hold_out,
+)
 from carso.data.locations import search_roots
 from carso.data.sets import DATA_SETS, DataSet, Layout
 
@@ -37,8 +44,9 @@ def load(name: str, root: Path | None = None, *, download: bool = False) -> Imag
 def from_tensors(images: Tensor, labels: Tensor, *, classes: Sequence[str] = ()) -> ImageData:
     """A data set from tensors: bytes (n, C, H, W), labels (n,); 80/10/10 in each class."""
     whole = Split(images=images, labels=labels)
-    train, validation, test = hold_out(whole, parts=2, origin="tensors")
     known = tuple(classes) or tuple(str(label) for label in range(int(labels.max()) + 1))
+    check_labels(labels, classes=len(known), path=Path("labels"))
+    train, validation, test = hold_out(whole, parts=2, origin="tensors")
     contents = Contents(classes=known, training=train, validation=validation, test=test)
     return _assemble("tensors", contents, None, origin="tensors")
 

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from carso.data.errors import DataError
+
 SYSTEM_ROOT = Path("/usr/share/datasets")
 """Where Debian's dataset packages put theirs."""
 
@@ -17,5 +19,7 @@ def search_roots(root: Path | None = None) -> list[Path]:
     """The folders searched, in order; an earlier one wins."""
     roots = [root] if root is not None else []
     if environment := os.environ.get("CARSO_DATA"):
+        if not Path(environment).is_dir():
+            raise DataError(f"CARSO_DATA must name a folder that holds data sets: {environment}")
         roots.append(Path(environment))
     return [*roots, cache_root(), SYSTEM_ROOT]

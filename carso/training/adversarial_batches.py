@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -169,11 +170,13 @@ class AdversarialBatches:
             files.write_json(index, {"identity": wanted, "chunks": 0})
             path.unlink(missing_ok=True)
             reserve(path, size)
-        bank = torch.from_file(str(path), shared=True, size=size, dtype=torch.int8).view(shape)
+        mapped = np.memmap(path, dtype=np.int8, mode="r+", shape=shape)
+        bank = torch.from_numpy(mapped)
         for count, (number, start) in enumerate(self.chunks(), start=1):
             if count > done:
                 self.fill(bank, number, start, generation)
                 if count % 16 == 0 or count == len(self.chunks()):
+                    mapped.flush()  # the index must never promise what the disk does not hold
                     files.write_json(index, {"identity": wanted, "chunks": count})
             advance()
         return bank

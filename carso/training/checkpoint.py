@@ -60,7 +60,7 @@ def load(folder: Path, identity: dict[str, Any]) -> Checkpoint | None:
     tensors = tensor_files.load(tensor_file)
     try:
         state = unpack(table["state"], tensors)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         raise CarsoError(
             f"{tensor_file} lacks tensors that {folder / INDEX} names; delete both"
         ) from None
@@ -79,7 +79,10 @@ def index_of(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     if not index.exists():
         return None
     table = files.read_json(index)
-    if not isinstance(table, dict) or not {"identity", "history", "tensors", "state"} <= set(table):
+    kinds = {"identity": dict, "history": list, "tensors": str, "state": dict}
+    if not isinstance(table, dict) or not all(
+        isinstance(table.get(key), kind) for key, kind in kinds.items()
+    ):
         raise CarsoError(f"{index} is not a checkpoint of carso; delete {folder}")
     found = table["identity"]
     if found != identity:

@@ -40,7 +40,8 @@ def fit(
     display: Display | None = None,
 ) -> Carso:
     """Train the paper's purifier around `classifier`, which maps images in [0, 1] to logits and
-    whose weights do not change. `layers` names the activations that the purifier reads."""
+    whose weights do not change: it is frozen in place. `layers` names the activations that the
+    purifier reads."""
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
     with seeded(seed, "purifier", "weights"):

@@ -58,8 +58,8 @@ class PurifierStage:
     def steps(self) -> int:
         return batches_in(len(self.data.train), self.training.batch_size)
 
-    def bank_missing(self) -> bool:
-        """Whether the first epoch would have to make a bank of attacked images."""
+    def uses_bank(self) -> bool:
+        """Whether attacked images are kept, rather than made anew each time."""
         settings = self.batches.settings
         return settings.bank != "off" and settings.fraction > 0
 

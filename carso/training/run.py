@@ -14,7 +14,7 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import DataNotFoundError, ImageData
 from carso.defence import Carso
-from carso.deployed import describe, purifier_of
+from carso.deployed import describe, purifier_of, read_description
 from carso.errors import CarsoError
 from carso.provenance import provenance
 from carso.purifier import Purifier
@@ -41,16 +41,19 @@ def train(
 ) -> Carso:
     """The scenario's defence: its classifier (or the one in `weights`), then its purifier."""
     # A layer that does not exist must not come out after hours of training.
-    Representation(zoo.build(scenario.classifier, data), zoo.layers_of(scenario.classifier))
+    given = zoo.build(scenario.classifier, data)
+    Representation(given, zoo.layers_of(scenario.classifier))
     description = describe(scenario, data)
+    if weights is not None:
+        tensor_files.load_weights(given, weights)
+        description["classifier"] = files.sha256(weights)
     refuse_another_run(folder, description)
     files.write_json(folder / "defence.json", description)
-    if weights is None:
-        classifier: nn.Module = train_classifier(scenario, data, folder, device, display)
+    if weights is not None:
+        keep_given(folder, given, weights)
+        classifier: nn.Module = given
     else:
-        classifier = zoo.build(scenario.classifier, data)
-        tensor_files.load_weights(classifier, weights)
-        tensor_files.save(folder / "classifier.safetensors", classifier.state_dict())
+        classifier = train_classifier(scenario, data, folder, device, display)
     frozen = zoo.placed(freeze(classifier), device)
     purifier = train_purifier(scenario, data, frozen, folder, device, display)
     defence = Carso(
@@ -60,20 +63,51 @@ def train(
         aggregation=scenario.defence.aggregation,
         seed=scenario.seed,
     )
-    record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
-    files.write_json(folder / "accuracies.json", {**record, "provenance": provenance()})
+    measure(folder, defence, scenario, data, device)
     return defence
+
+
+def measure(
+    folder: Path, defence: Carso, scenario: Scenario, data: ImageData, device: torch.device
+) -> None:
+    """Write `accuracies.json`, unless it is there already for just these weights."""
+    path = folder / "accuracies.json"
+    weights = {
+        name: files.sha256(folder / f"{name}.safetensors") for name in ("classifier", "purifier")
+    }
+    if path.exists() and files.read_json(path).get("weights") == weights:
+        return
+    record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
+    files.write_json(path, {"weights": weights, **record, "provenance": provenance()})
+
+
+def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
+    """The classifier that the user brought, copied into the run."""
+    path = folder / "classifier.safetensors"
+    tensor_files.save(path, classifier.state_dict())
+    files.write_json(
+        folder / "classifier.json",
+        {
+            "what": "classifier",
+            "sha256": files.sha256(path),
+            "source": {"name": source.name, "sha256": files.sha256(source)},
+            "provenance": provenance(),
+        },
+    )
 
 
 def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
     """A folder that holds a run of other settings is left as it is."""
-    path = folder / "defence.json"
-    found = files.read_json(path) if path.exists() else description
-    wanted, scenario = description["scenario"], found.get("scenario", {})
+    if not (folder / "defence.json").exists():
+        return
+    found = read_description(folder)
+    wanted, scenario = description["scenario"], found["scenario"]
     decisive = ("seed", "threat", "classifier", "purifier")
     changed = [key for key in decisive if scenario.get(key) != wanted[key]]
-    if found.get("images") != description["images"]:
+    if found["images"] != description["images"]:
         changed.append("data")
+    if found.get("classifier") != description["classifier"]:
+        changed.append("the weights of the classifier")
     if changed:
         raise CarsoError(
             f"{folder} holds a run of other settings ({', '.join(changed)} changed); "
@@ -113,7 +147,7 @@ def train_purifier(
     """The paper's purifier on top of `classifier`."""
     training = purifier_stage(scenario, data, classifier, device, folder=folder / "purifier")
     done = checkpoint.epochs_done(folder / "purifier", training.identity)
-    if training.bank_missing() and done < training.epochs:
+    if training.uses_bank() and done < training.epochs:
         chunks = len(training.batches.chunks())
         advance = display.start("bank of attacked images", 0, 1, chunks)
         training.batches.prepare(done, advance)

@@ -17,7 +17,7 @@ LAYERS = (
     {"defence"},
     {"purifier", "representation", "aggregation"},
     {"classifiers"},
-    {"threat", "data", "scenario", "scenario_file", "randomness", "pictures", "provenance"},
+    {"threat", "data", "scenario", "scenario_file", "randomness", "image_files", "provenance"},
     {"tensor_files"},
     {"files"},
     {"errors"},

@@ -24,6 +24,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 def test_a_missing_set_names_the_folders_searched_and_the_remedies(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_installed: Path
 ) -> None:
+    (tmp_path / "mine").mkdir()
     monkeypatch.setenv("CARSO_DATA", str(tmp_path / "mine"))
     with pytest.raises(DataError) as caught:
         load(name, tmp_path)
