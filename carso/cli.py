@@ -234,6 +234,7 @@ def main() -> None:
         print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
+        print("carso: stopped; a training goes on when the command is given again", file=sys.stderr)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -37,7 +37,10 @@ def benchmarks() -> str:
     found = record(RESULTS / "benchmarks.json")
     train, inference = found["train_step"], found["inference"]
     rows = [
-        ("purifier epoch with the bank, over its floor", f"{train['with_bank_over_floor']:.3f}"),
+        (
+            "purifier epoch with the bank, over its floor (median of turns)",
+            f"{train['with_bank_over_floor']:.3f}",
+        ),
         ("PGD-40 made anew, over the bank", f"{train['regenerating_over_with_bank']:.1f}"),
         ("prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
         *(
@@ -156,7 +159,7 @@ def subset() -> str:
     seconds += (made[1] - made[0]).total_seconds()  # bank, purifier and final measurements
     threads = purifier["provenance"]["hardware"]["threads"]
     return (
-        f"On the embedded subset `carso train fashion` took {math.ceil(seconds / 60)} minutes with "
+        f"On the embedded subset, training `fashion` took {math.ceil(seconds / 60)} minutes with "
         f"{threads} threads; the classifier then has a test accuracy of "
         f"{found['test']['classifier']:.3f}, and {found['test']['classifier_under_pgd']:.3f} "
         f"under PGD, the defence {found['test']['defence']:.3f} on clean images (records in "
