@@ -163,7 +163,7 @@ def subset() -> str:
         f"{threads} threads; the classifier then has a test accuracy of "
         f"{found['test']['classifier']:.3f}, and {found['test']['classifier_under_pgd']:.3f} "
         f"under PGD, the defence {found['test']['defence']:.3f} on clean images (records in "
-        "`docs/results/fashion-embedded`, with the scenario file: `fashion` with its data set named)."
+        "`docs/results/fashion-embedded`, with the scenario: `fashion`, its data set named)."
     )
 
 
