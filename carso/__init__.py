@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from carso.defence import Carso
     from carso.deployed import load
     from carso.errors import CarsoError
+    from carso.evaluation.evaluate import evaluate
     from carso.purifier import Purifier
     from carso.representation import Representation
     from carso.tensor_files import load_weights
@@ -29,6 +30,7 @@ HOMES = {
     "Purifier": "carso.purifier",
     "Representation": "carso.representation",
     "WideResNet": "carso.classifiers.wide_resnet",
+    "evaluate": "carso.evaluation.evaluate",
     "fit": "carso.training.fit",
     "load": "carso.deployed",
     "load_weights": "carso.tensor_files",
@@ -41,6 +43,7 @@ __all__ = [
     "Purifier",
     "Representation",
     "WideResNet",
+    "evaluate",
     "fit",
     "load",
     "load_weights",

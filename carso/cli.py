@@ -173,6 +173,104 @@ def predict(
 
 
 @app.command()
+def evaluate(
+    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    suite: Annotated[
+        str, typer.Option(help="quick, paper, adaptive, full, or standard (for --bare).")
+    ] = "",
+    attacks: Annotated[str, typer.Option(help="Only these, e.g. transfer,randaa-released.")] = "",
+    images: Annotated[int, typer.Option(help="How many images.")] = 200,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
+    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="The classifier alone.")] = False,
+    aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
+    examples: Annotated[
+        Path | None, typer.Option(help="Evaluate these saved adversarial images instead.")
+    ] = None,
+    save_examples: Annotated[
+        Path | None, typer.Option(help="File (.safetensors) for the worst examples.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File of the record; default records/NAME-SUITE.json.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of attacks, noise and verdicts.")] = 0,
+    draws: Annotated[int, typer.Option(help="Independent draws that judge an image.", min=1)] = 5,
+    samples: Annotated[
+        int, typer.Option(help="Candidates an attack averages in a step; 0: measured.", min=0)
+    ] = 0,
+    chunk: Annotated[int, typer.Option(help="Images attacked at once.", min=1)] = 100,
+    data: DataOption = None,
+    download: Annotated[bool, typer.Option(help="Download the data set if missing.")] = False,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Attack a defence, judge it on fresh draws, and say how far to trust the number.
+
+    Stopped and called again, it goes on.
+    """
+    from carso.evaluation.named import Images, evaluate_named
+    from carso.progress import progress
+
+    place = prepare(device, threads)
+    chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
+    label = "examples" if examples else suite or ("standard" if bare else "quick")
+    path = out or Path("records") / "-".join(
+        [Path(defence).name, *(["bare"] if bare else []), label, *chosen, f"{images}.json"]
+    )
+    with progress() as bars:
+        record = evaluate_named(
+            defence,
+            Images(count=images, split=split, on=on, folder=data, download=download),
+            bare=bare,
+            aggregation=aggregation,
+            eps=eps,
+            examples=examples,
+            device=place,
+            counted=bars.counted,
+            seed=seed,
+            suite=suite,
+            attacks=chosen,
+            draws=draws,
+            samples=samples,
+            chunk=chunk,
+            out=path,
+            save_examples=save_examples,
+        )
+    if as_json:
+        print(json.dumps(record, indent=1))
+        return
+    print_record(record)
+    print(f"record: {path}  (carso report {path} makes tables and a page of it)")
+
+
+def print_record(record: dict[str, Any]) -> None:
+    """The verdict, the attacks and the diagnostics of a record."""
+    from carso.report import tables
+
+    print(record["verdict"])
+    for table in (tables.attacks(record), tables.diagnostics(record)):
+        print()
+        print("\n".join(tables.as_text(table)))
+    print()
+
+
+@app.command()
+def report(
+    records: Annotated[list[Path], typer.Argument(help="Records that `carso evaluate` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder for page and tables.")] = Path("report"),
+) -> None:
+    """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
+    from carso.report import write_report
+
+    found, written = write_report(records, out)
+    print("\n".join(found))
+    for path in written:
+        print(f"wrote {path}")
+
+
+@app.command()
 def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Show the machine, the versions, and what data and weights are found."""
     from carso import data as data_sets
@@ -216,11 +314,9 @@ def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Non
 
 def table_lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The lines of a table as plain text."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, *rows)
-    ]
+    from carso.report.tables import as_text
+
+    return as_text((header, list(rows)))
 
 
 def main() -> None:
@@ -234,7 +330,10 @@ def main() -> None:
         print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
-        print("carso: stopped; a training goes on when the command is given again", file=sys.stderr)
+        print(
+            "carso: stopped; a training or evaluation goes on when the command is given again",
+            file=sys.stderr,
+        )
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 

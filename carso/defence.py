@@ -15,11 +15,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from carso.aggregation import Reduction, aggregation, view
+from carso.aggregation import Reduction, aggregation
 from carso.classifiers.frozen import Frozen, freeze
 from carso.errors import CarsoError
 from carso.randomness import generator
 from carso.representation import Representation
+from carso.view import View
 
 
 class ConditionalGenerator(Protocol):
@@ -75,30 +76,34 @@ class Carso(nn.Module):
         """Log-probabilities (B, K)."""
         return self.scores(images, self.aggregate)
 
-    def four_steps(self, images: Tensor, reduction: Reduction, noise: Generator) -> Tensor:
+    def four_steps(
+        self, images: Tensor, reduction: Reduction, noise: Generator, samples: int
+    ) -> Tensor:
         """The method of section 4, from images to one score per class."""
         activations = self.representation(images)
-        candidates = self.purifier.sample(activations, self.samples, noise)  # (N, B, C, H, W)
+        candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
         del activations  # their memory serves the next step
         logits = self.final_classifier(candidates.flatten(0, 1))  # (N * B, K)
         return reduction(logits.unflatten(0, candidates.shape[:2]))  # (B, K)
 
-    def scores(self, images: Tensor, reduction: Reduction) -> Tensor:
+    def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
         """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.
 
         With gradients a part is computed again on the way back instead of being kept.
         """
         self.check(images)
-        if self.max_batch is None or len(images) * self.samples <= self.max_batch:
-            return self.four_steps(images, reduction, self.noise)
-        return torch.cat([self.part(part, reduction) for part in self.parts(images)])
+        samples = samples or self.samples
+        if self.max_batch is None or len(images) * samples <= self.max_batch:
+            return self.four_steps(images, reduction, self.noise, samples)
+        parts = self.parts(images, samples)
+        return torch.cat([self.part(part, reduction, samples) for part in parts])
 
-    def parts(self, images: Tensor) -> Sequence[Tensor]:
+    def parts(self, images: Tensor, samples: int) -> Sequence[Tensor]:
         """The batch cut so that no part has more than `max_batch` candidates."""
-        size = len(images) if self.max_batch is None else max(1, self.max_batch // self.samples)
+        size = len(images) if self.max_batch is None else max(1, self.max_batch // samples)
         return torch.split(images, size)
 
-    def part(self, images: Tensor, reduction: Reduction) -> Tensor:
+    def part(self, images: Tensor, reduction: Reduction, samples: int) -> Tensor:
         """One part of a batch, whose noise goes on from where the part before it stopped."""
         before = self.noise.get_state()
         after = before
@@ -107,7 +112,7 @@ class Carso(nn.Module):
             nonlocal after
             noise = Generator(self.noise.device)
             noise.set_state(before)
-            scores = self.four_steps(images, reduction, noise)
+            scores = self.four_steps(images, reduction, noise, samples)
             after = noise.get_state()
             return scores
 
@@ -137,7 +142,7 @@ class Carso(nn.Module):
         self.check(images)
         candidates = [
             self.purifier.sample(self.representation(part), self.samples, self.noise)
-            for part in self.parts(images)
+            for part in self.parts(images, self.samples)
         ]
         return torch.cat(candidates, dim=1)
 
@@ -158,9 +163,16 @@ class Carso(nn.Module):
         self.aggregate = aggregation(name)
         self._aggregation = name
 
-    def view(self, name: str) -> View:
-        """What an attacker differentiates; the verdict is always taken on the defence itself."""
-        return View(self, view(name, self.aggregate))
+    def view(
+        self, name: str, *, draws: int = 1, samples: int | None = None, fixed: bool = False
+    ) -> View:
+        """What an attacker differentiates; the verdict is always taken on the defence itself.
+
+        `draws` independent answers are averaged from one representation pass (expectation over
+        transformation), each of `samples` candidates (default: the defence's own number). With
+        `fixed` every call draws the same noise.
+        """
+        return View(self, name, draws=draws, samples=samples, fixed=fixed)
 
     def check(self, images: Any) -> None:
         """One clear line for images that are none."""
@@ -187,14 +199,3 @@ class Carso(nn.Module):
         if not (low >= 0 and high <= 1):  # true for NaN as well
             found = "NaN" if low != low or high != high else f"values in [{low:.9g}, {high:.9g}]"
             raise CarsoError(f"images must lie in [0, 1], got {found}")
-
-
-class View(nn.Module):
-    """Scores of a defence as an ordinary module, which attack libraries take unchanged."""
-
-    def __init__(self, defence: Carso, reduction: Reduction) -> None:
-        super().__init__()
-        self.defence, self.reduction = defence, reduction
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.defence.scores(images, self.reduction)

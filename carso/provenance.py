@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("carso", "torch", "numpy", "safetensors", "pytorch-optimizer")
+PACKAGES = ("carso", "torch", "numpy", "safetensors", "pytorch-optimizer", "pyautoattack")
 
 
 def provenance() -> dict[str, Any]:

@@ -585,4 +585,4 @@ def test_purify_in_parts_gives_the_same_candidates(defence: Carso) -> None:
     whole = defence.purify(images)
     defence.max_batch = 2 * defence.samples
     defence.seed(1)
-    assert torch.allclose(defence.purify(images), whole, atol=1e-6)
+    assert torch.allclose(defence.purify(images), whole, atol=1e-5)

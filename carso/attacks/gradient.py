@@ -1,4 +1,4 @@
-"""The training attacks of the paper: FGSM and PGD on the cross-entropy of a model."""
+"""The paper's own attacks, FGSM and PGD on the cross-entropy, and what every attack must be."""
 
 from __future__ import annotations
 
@@ -44,12 +44,20 @@ class PGD:
     step_size: float = 0.01
     """Largest change of a pixel in one step, on the [0, 1] scale."""
     random_start: bool = True
+    eot: int = 1
+    """How many passes' gradients are averaged in a step (expectation over transformation)."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise CarsoError(f"PGD needs at least one step, got {self.steps}")
+        if self.steps < 1 or self.eot < 1:
+            raise CarsoError(
+                f"PGD needs at least one step and one pass in it, got {self.steps} and {self.eot}"
+            )
         if not 0 < self.step_size <= 1:
             raise CarsoError(f"step_size is on the [0, 1] pixel scale, got {self.step_size}")
+
+    @property
+    def period(self) -> int:
+        return self.steps
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
@@ -64,6 +72,8 @@ class PGD:
         adversarial = start
         for _ in range(self.steps):
             gradient = cross_entropy_gradient(model, adversarial, labels)
+            for _ in range(self.eot - 1):
+                gradient += cross_entropy_gradient(model, adversarial, labels)
             adversarial = threat.project(adversarial + self.step_size * gradient.sign(), images)
         return verified(adversarial, images, threat)
 

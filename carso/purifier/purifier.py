@@ -72,12 +72,19 @@ class Purifier(nn.Module):
         cut in two draws what it would have drawn whole (torch draws normals in blocks of 16, so
         this holds where N times the latent size is a multiple of 16).
         """
+        count = len(activations[0])
+        return self.decode(activations, self.draw(count, samples, generator, like=activations[0]))
+
+    def draw(self, count: int, samples: int, generator: Generator, *, like: Tensor) -> Tensor:
+        """Latent codes from the prior for `count` images, (N, B, Z)."""
+        return normal((count, samples, self.latent), like, generator).transpose(0, 1)
+
+    def decode(self, activations: Sequence[Tensor], noise: Tensor) -> Tensor:
+        """The candidates (N, B, C, H, W) that `noise` (N, B, Z) makes of these activations."""
         condition = self.conditioning(activations)  # (B, F)
-        count = len(condition)
-        noise = normal((count, samples, self.latent), condition, generator).transpose(0, 1)
-        repeated = condition.expand(samples, -1, -1)  # (N, B, F), no copy
+        repeated = condition.expand(len(noise), -1, -1)  # (N, B, F), no copy
         candidates = self.decoder(noise.flatten(0, 1), repeated.flatten(0, 1))
-        return candidates.unflatten(0, (samples, count))  # type: ignore[no-any-return]
+        return candidates.unflatten(0, noise.shape[:2])  # type: ignore[no-any-return]
 
     def reconstruct(
         self, images: Tensor, activations: Sequence[Tensor], generator: Generator

@@ -1,0 +1,136 @@
+"""The direct attack: lower the lead of the right class, with momentum and a decaying step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Generator, Tensor
+
+from carso.attacks.gradient import Model, verified
+from carso.errors import CarsoError
+from carso.threat import Linf
+
+
+def margins(scores: Tensor, labels: Tensor) -> Tensor:
+    """The lead of the right class over the best other one, (B,); below 0 is a mistake."""
+    right = scores.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return right - scores.scatter(1, labels.unsqueeze(1), -torch.inf).amax(dim=1)
+
+
+@dataclass(slots=True)
+class Worst:
+    """Of each image, the example with the smallest margin among those that were offered.
+
+    Margins are measured by a pass of their own, not by the one that led to the example: on a
+    stochastic defence that one was lucky.
+    """
+
+    model: Model
+    images: Tensor
+    labels: Tensor
+    examples: Tensor = field(init=False)
+    margin: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.examples = self.images.clone()
+        self.margin = self.measured(self.images, self.labels)
+
+    @torch.no_grad()
+    def measured(self, images: Tensor, labels: Tensor) -> Tensor:
+        return margins(self.model(images), labels).nan_to_num(nan=math.inf)
+
+    @property
+    def standing(self) -> Tensor:
+        """The indices of the images that no example fools yet."""
+        return (self.margin >= 0).nonzero().flatten()
+
+    def offer(self, examples: Tensor, index: Tensor) -> None:
+        """Examples for the images at `index`."""
+        margin = self.measured(examples, self.labels[index])
+        better = margin < self.margin[index]
+        self.examples[index[better]] = examples[better]
+        self.margin[index[better]] = margin[better]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Margin:
+    """Signed momentum descent on the margin, from random starts."""
+
+    steps: int = 40
+    restarts: int = 1
+    step_share: float = 0.5
+    """The first step's size as a share of eps; it falls to a fiftieth of that along a cosine."""
+    momentum: float = 0.75
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.restarts < 1:
+            raise CarsoError(
+                f"an attack needs a step and a start, got {self.steps} and {self.restarts}"
+            )
+
+    @property
+    def period(self) -> int:
+        return self.steps
+
+    def __call__(
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
+    ) -> Tensor:
+        worst = Worst(model, images, labels)
+        for _ in range(self.restarts):
+            index = worst.standing
+            if not len(index):
+                break
+            start = threat.random_start(images[index], generator)
+            for found in self.descend(model, start, images[index], labels[index], threat):
+                worst.offer(found, index)
+        return verified(worst.examples, images, threat)
+
+    def descend(
+        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, threat: Linf
+    ) -> tuple[Tensor, Tensor]:
+        """The last iterate, and the one whose margin was smallest when it was met."""
+        current, velocity = start, torch.zeros_like(start)
+        best = start.clone()
+        lowest = torch.full((len(start),), math.inf, device=start.device)
+        for step in range(self.steps):
+            current = current.detach().requires_grad_(True)
+            with torch.enable_grad():
+                margin = margins(model(current), labels)
+            (gradient,) = torch.autograd.grad(margin.sum(), current)
+            current, margin = current.detach(), margin.detach()
+            better = margin < lowest
+            best[better], lowest[better] = current[better], margin[better]
+            scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
+            velocity = self.momentum * velocity + gradient / scale
+            decay = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
+            size = self.step_share * threat.eps * decay
+            current = threat.project(current - size * velocity.sign(), images)
+        return current, best
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """Random points of the ball, every other one a corner: what an attack without a gradient gets.
+
+    A gradient attack that does no better than this has no gradient worth the name.
+    """
+
+    tries: int = 20
+
+    @property
+    def period(self) -> int:
+        return 0
+
+    def __call__(
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
+    ) -> Tensor:
+        worst = Worst(model, images, labels)
+        everything = torch.arange(len(images), device=images.device)
+        for number in range(self.tries):
+            point = threat.random_start(images, generator)
+            if number % 2:
+                point = threat.project(images + threat.eps * (point - images).sign(), images)
+            worst.offer(point, everything)
+        return verified(worst.examples, images, threat)

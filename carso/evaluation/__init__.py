@@ -1,0 +1,1 @@
+"""Who wins, per image, and whether the answer can be trusted."""

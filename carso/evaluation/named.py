@@ -1,0 +1,113 @@
+"""`carso evaluate`: a shipped defence or a run, on images of its data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from carso import data as data_sets
+from carso import files
+from carso.attacks.saved import read_examples
+from carso.data import ImageData, Split
+from carso.deployed import Deployed, folder_of, load
+from carso.errors import CarsoError
+from carso.evaluation.evaluate import evaluate
+from carso.evaluation.protocol import Counted
+from carso.provenance import command
+from carso.scenario_file import as_table
+from carso.training.run import load_data
+
+SPLITS = ("test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Which images to evaluate on."""
+
+    count: int
+    split: str = "test"
+    on: str = ""
+    """A data set, instead of the scenario's own."""
+    folder: Path | None = None
+    download: bool = False
+
+    def load(self, defence: Deployed) -> tuple[ImageData, Split]:
+        if self.split not in SPLITS:
+            raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {self.split!r}")
+        if self.on:
+            data = data_sets.load(self.on, root=self.folder, download=self.download)
+        else:
+            data = load_data(defence.scenario, self.folder, download=self.download)
+        if data.classes != defence.classes:
+            raise CarsoError(f"{data.name} has other classes than the defence was trained for")
+        split: Split = getattr(data, self.split)
+        if not 1 <= self.count <= len(split):
+            raise CarsoError(
+                f"--images is between 1 and the {len(split)} {self.split} images of {data.name}, "
+                f"got {self.count}"
+            )
+        return data, split.balanced(self.count)
+
+
+def evaluate_named(
+    name: str,
+    images: Images,
+    *,
+    bare: bool,
+    aggregation: str,
+    eps: float | None,
+    examples: Path | None,
+    device: torch.device,
+    counted: Counted,
+    seed: int,
+    **settings: Any,
+) -> dict[str, Any]:
+    """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
+    chosen = {"aggregation": aggregation} if aggregation else {}
+    defence = load(name, device=device, seed=seed, **chosen)
+    about: dict[str, Any] = {
+        "scenario": as_table(defence.scenario),
+        "posterior_kl": posterior_kl(folder_of(name)),
+        "rerun": command(),
+    }
+    if examples is not None:
+        tensors = read_examples(examples)
+        pixels, labels = tensors["images"], tensors["labels"]
+        eps = eps or float(tensors["eps"])
+        about["data"] = {"set": f"the images in {examples.name}", "split": "", "origin": ""}
+    else:
+        data, split = images.load(defence)
+        pixels, labels = split.batch(slice(None))
+        about["data"] = {
+            "set": data.name,
+            "split": images.split,
+            "selection": "the first when classes take turns",
+            "fingerprint": data.fingerprint,
+        }
+    return evaluate(
+        defence.classifier if bare else defence,
+        pixels,
+        labels,
+        eps=eps or defence.scenario.threat.eps,
+        examples=examples,
+        seed=seed,
+        name=Path(name).name,
+        classes=defence.classes,
+        device=device,
+        counted=counted,
+        about=about,
+        **settings,
+    )
+
+
+def posterior_kl(folder: Path) -> float | None:
+    """The KL of the posterior in the last epoch of training, where a record of it is found."""
+    path = folder / "purifier.json"
+    if not path.is_file():
+        return None
+    history = files.read_json(path).get("history") or [{}]
+    found = history[-1].get("kl")
+    return None if found is None else float(found)

@@ -1,0 +1,55 @@
+"""Accuracies with their intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Z95 = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """A share of images with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def share(outcomes: Tensor) -> Share:
+    """The mean of outcomes in [0, 1], one per image, with Wilson's interval.
+
+    For outcomes between 0 and 1 (the share of an image's draws) the interval is on the safe
+    side: their variance is at most that of zeros and ones with the same mean.
+    """
+    count = len(outcomes)
+    if not count:
+        return Share(value=0.0, low=0.0, high=1.0)
+    mean = float(outcomes.double().mean())
+    z = Z95**2 / count
+    centre = (mean + z / 2) / (1 + z)
+    width = math.sqrt(max(0.0, mean * (1 - mean)) * z + z * z / 4) / (1 + z)
+    low, high = max(0.0, centre - width), min(1.0, centre + width)
+    return Share(value=mean, low=min(low, mean), high=max(high, mean))
+
+
+def paired_difference(first: Tensor, second: Tensor) -> Share:
+    """The mean of `first - second`, outcomes of the same images, with a normal interval."""
+    difference = first.double() - second.double()
+    mean = float(difference.mean())
+    if len(difference) < 2:
+        return Share(value=mean, low=-1.0, high=1.0)
+    width = Z95 * float(difference.std()) / math.sqrt(len(difference))
+    return Share(value=mean, low=mean - width, high=mean + width)
+
+
+def cosine(first: Tensor, second: Tensor) -> Tensor:
+    """The cosine of two batches of gradients, image by image, (B,)."""
+    return torch.nn.functional.cosine_similarity(first.flatten(1), second.flatten(1), dim=1)

@@ -1,0 +1,5 @@
+from typing import Any
+
+
+def page(records: list[dict[str, Any]]) -> str:
+    return ""

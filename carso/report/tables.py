@@ -1,0 +1,184 @@
+"""Records as tables: plain text, Markdown, LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from carso.evaluation.statistics import Share, paired_difference
+
+Row = tuple[str, ...]
+Table = tuple[Row, list[Row]]
+"""The header and the rows."""
+
+Record = dict[str, Any]
+
+
+def summary(records: Sequence[Record]) -> Table:
+    """A line per record. Those on the same images are compared with the first, pair by pair."""
+    header = ("evaluated", "suite", "images", "eps", "clean", "worst case", "on all draws")
+    compared = len(records) > 1
+    rows: list[Row] = []
+    for record in records:
+        accuracy = record["accuracy"]
+        row: Row = (
+            title(record),
+            record["suite"]["name"],
+            str(record["data"]["count"]),
+            f"{record['threat']['eps']:.4g}",
+            f"{accuracy['clean']['value']:.3f}",
+            interval(accuracy["worst"]),
+            interval(accuracy["worst_on_all_draws"]),
+        )
+        row += (difference(record, records[0]),) if compared else ()
+        rows.append((*row, "UNRELIABLE" if record["unreliable"] else "no objection"))
+    against = ("worst case minus the first line's",) if compared else ()
+    return (*header, *against, "diagnostics"), rows
+
+
+def difference(record: Record, other: Record) -> str:
+    """The paired difference of the worst case, where both records are of the same images."""
+    if record is other:
+        return ""
+    if record["data"]["sha256"] != other["data"]["sha256"]:
+        return "other images"
+    return signed(paired_difference(outcomes(record), outcomes(other)))
+
+
+def outcomes(record: Record) -> torch.Tensor:
+    """The share of right draws of each image's worst example."""
+    right = torch.tensor(record["images"]["worst_right"], dtype=torch.float64)
+    return right / int(record["suite"]["draws"])
+
+
+def attacks(record: Record) -> Table:
+    """A line per attack."""
+    header = (
+        "attack",
+        "attacked",
+        "broken",
+        "accuracy alone",
+        "accuracy after it",
+        "NaN or inf. gradients",
+        "zero gradients",
+        "seconds",
+    )
+    clean = record["accuracy"]["clean"]
+    rows: list[Row] = [("none", "", "", interval(clean), interval(clean), "", "", "")]
+    for attack in record["attacks"]:
+        gradients, alone = attack["gradients"], attack["accuracy_alone"]
+        followed = attack["passes"]["backward"] > 0
+        rows.append(
+            (
+                attack["name"] + (" (!)" if attack["unreliable"] else ""),
+                str(attack["attacked"]),
+                str(attack["broken"]),
+                interval(alone) if alone else "",
+                interval(attack["accuracy_after"]),
+                percent(gradients["nan"] + gradients["infinite"]) if followed else "no gradients",
+                percent(gradients["zero"]) if followed else "",
+                f"{attack['seconds']:.0f}",
+            )
+        )
+    worst, every = record["accuracy"]["worst"], record["accuracy"]["worst_on_all_draws"]
+    rows.append(("worst case, fresh draws", "", "", "", interval(worst), "", "", ""))
+    if record["suite"]["draws"] > 1:
+        rows.append(
+            (
+                f"right on all {record['suite']['draws']} draws",
+                "",
+                "",
+                "",
+                interval(every),
+                "",
+                "",
+                "",
+            )
+        )
+    return header, rows
+
+
+def diagnostics(record: Record) -> Table:
+    """A line per diagnosis."""
+    rows: list[Row] = [(d["name"], MARKS[d["ok"]], d["verdict"]) for d in record["diagnostics"]]
+    return ("diagnosis", "", "finding"), rows
+
+
+MARKS = {True: "ok", False: "FAILS", None: "note"}
+
+
+def title(record: Record) -> str:
+    """What was evaluated, in few words."""
+    subject = record["subject"]
+    if subject["kind"] == "classifier":
+        return f"{subject['name']}, classifier alone"
+    return f"{subject['name']}, {subject['aggregation']}, N = {subject['samples']}"
+
+
+def interval(value: dict[str, float]) -> str:
+    return str(Share(**value))
+
+
+def signed(value: Share) -> str:
+    return f"{value.value:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
+
+
+def percent(value: float) -> str:
+    """A share; a little is never rounded to none, and not quite all never to all."""
+    if 0 < value < 0.0005:
+        return "<0.1%"
+    if 0.9995 <= value < 1:
+        return ">99.9%"
+    return f"{value:.1%}"
+
+
+def as_text(table: Table) -> list[str]:
+    """The lines of a table as plain text that can be copied."""
+    header, rows = table
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, *rows)
+    ]
+
+
+def as_markdown(table: Table) -> str:
+    header, rows = table
+    lines = [header, tuple("---" for _ in header), *rows]
+    cells = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
+    return "\n".join(f"| {line} |" for line in cells)
+
+
+SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+def as_latex(table: Table, caption: str) -> str:
+    """A `tabular` with booktabs rules inside a `table`."""
+    header, rows = table
+    body = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in (header, *rows)]
+    columns = "l" * len(header)
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{escaped(caption)}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            body[0],
+            r"\midrule",
+            *body[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def escaped(text: str) -> str:
+    return "".join(SPECIAL.get(letter, letter) for letter in text)
