@@ -289,7 +289,7 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         else:
             every = ", ".join(dict.fromkeys([*SINGLE, *known]))
             raise CarsoError(f"suite {name} has no attack {wanted!r}; there are {every}")
-    return replace(found, name=f"{name}: {', '.join(attacks)}", attacks=tuple(chosen))
+    return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
 
 
 def for_classifier(plan: Suite) -> Suite:
