@@ -13,11 +13,9 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from measuring import memory_growth, timed
 from synthetic import random_images
 
 from carso import scenario_file
@@ -38,12 +36,6 @@ def defence_of(name: str, samples: int) -> Carso:
     classifier = zoo.placed(freeze(zoo.build(scenario.classifier, data)), CPU)
     purifier = purifier_of(scenario, classifier, data.image_shape)
     return Carso(classifier, purifier.deployed(), samples=samples)
-
-
-def timed(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 @torch.no_grad()
@@ -83,20 +75,15 @@ def memory_of(name: str, batch: int, samples: int, gradient: bool, chunked: bool
     defence.max_batch = CHUNK if chunked else None
     images = torch.rand(batch, 3, 32, 32)
     defence.predict(images[:1])  # libraries load before the count begins
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is resident
-    before = peak_resident()
-    if gradient:
-        images.requires_grad_(True)
-        defence.view("mean-logits")(images).sum().backward()
-    else:
-        defence.predict(images)
-    return peak_resident() - before
 
+    def action() -> None:
+        if gradient:
+            images.requires_grad_(True)
+            defence.view("mean-logits")(images).sum().backward()
+        else:
+            defence.predict(images)
 
-def peak_resident() -> float:
-    """The largest resident size of this process so far, in MiB (Linux)."""
-    status = Path("/proc/self/status").read_text()
-    return float(status.split("VmHWM:")[1].split()[0]) / 1024
+    return memory_growth(action)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from carso.classifiers.frozen import Frozen, freeze
 from carso.errors import CarsoError
 from carso.randomness import generator
 from carso.representation import Representation
+from carso.slices import in_slices
 from carso.view import View
 
 
@@ -83,8 +84,8 @@ class Carso(nn.Module):
         activations = self.representation(images)
         candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
         del activations  # their memory serves the next step
-        logits = self.final_classifier(candidates.flatten(0, 1))  # (N * B, K)
-        return reduction(logits.unflatten(0, candidates.shape[:2]))  # (B, K)
+        logits = in_slices(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
+        return reduction(logits.reshape(*candidates.shape[:2], -1))  # (B, K)
 
     def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
         """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.

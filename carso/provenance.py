@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("carso", "torch", "numpy", "safetensors", "pytorch-optimizer", "pyautoattack")
+from carso import __version__
+
+PACKAGES = ("torch", "numpy", "safetensors", "pytorch-optimizer", "pyautoattack")
 
 
 def provenance() -> dict[str, Any]:
@@ -43,7 +45,7 @@ def command() -> str:
 
 def versions() -> dict[str, str]:
     """The installed versions of the packages that decide a result."""
-    found = {}
+    found = {"carso": __version__}
     for name in PACKAGES:
         try:
             found[name] = version(name)

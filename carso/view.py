@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from carso.aggregation import Reduction, view
 from carso.errors import CarsoError
+from carso.slices import in_slices
 
 if TYPE_CHECKING:
     from carso.defence import Carso
@@ -107,5 +108,5 @@ def logits_of(defence: Carso, images: Tensor, noise: Tensor) -> Tensor:
     """Steps 1 to 3 with given latent codes: logits (N, B, K)."""
     purifier = cast("Purifier", defence.purifier)
     candidates = purifier.decode(defence.representation(images), noise)
-    logits: Tensor = defence.final_classifier(candidates.flatten(0, 1))
+    logits = in_slices(defence.final_classifier, candidates.flatten(0, 1))
     return logits.reshape(*noise.shape[:2], -1)

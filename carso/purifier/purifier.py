@@ -15,6 +15,7 @@ from carso.purifier.decoder import Decoder
 from carso.purifier.posterior import Posterior
 from carso.randomness import normal
 from carso.representation import Representation
+from carso.slices import in_slices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +84,8 @@ class Purifier(nn.Module):
         """The candidates (N, B, C, H, W) that `noise` (N, B, Z) makes of these activations."""
         condition = self.conditioning(activations)  # (B, F)
         repeated = condition.expand(len(noise), -1, -1)  # (N, B, F), no copy
-        candidates = self.decoder(noise.flatten(0, 1), repeated.flatten(0, 1))
-        return candidates.unflatten(0, noise.shape[:2])  # type: ignore[no-any-return]
+        candidates = in_slices(self.decoder, noise.flatten(0, 1), repeated.flatten(0, 1))
+        return candidates.unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
 
     def reconstruct(
         self, images: Tensor, activations: Sequence[Tensor], generator: Generator

@@ -1,5 +1,193 @@
+"""Records as one page that needs nothing else: no script, no network, pictures inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-def page(records: list[dict[str, Any]]) -> str:
-    return ""
+from carso.report import charts, tables
+
+Record = dict[str, Any]
+
+QUESTIONS = {
+    "gradients": "Had the attacks gradients to follow?",
+    "curve": "Does accuracy fall to nothing as the attacker gets more room?",
+    "more effort": "Would a longer attack have broken more?",
+    "noise": "Does the gradient beat random noise?",
+    "black box": "Do attacks with gradients beat one without?",
+    "masking": "Does its own output hide what its mean logits give away?",
+    "diversity": "Are several samples worth more than one?",
+    "precision": "Is the aggregation exact in float32?",
+}
+"""What each diagnosis asks."""
+
+CHOSEN = {
+    "most damaging": "The examples that fooled it by the widest margin.",
+    "as they come": "The first other images in order, chosen by nothing else.",
+}
+"""Why a picture is in the gallery."""
+
+
+def page(records: Sequence[Record]) -> str:
+    """The page, as HTML."""
+    several = len(records) > 1
+    found = environment().get_template("page.html").render(
+        sections=[section(record, number) for number, record in enumerate(records, 1)],
+        summary=tables.summary(records) if several else None,
+        comparison=charts.comparison(records) if several else [],
+    )  # fmt: skip
+    return found.strip() + "\n"
+
+
+def environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("carso", "report"),
+        autoescape=True,  # names come from outside
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["css"] = css
+    return found
+
+
+def css(share: float) -> str:
+    """A share of a width or height."""
+    return f"{100 * min(1.0, max(0.0, share)):.6g}%"
+
+
+def section(record: Record, number: int) -> dict[str, Any]:
+    """What the template shows of one record."""
+    accuracy = record["accuracy"]
+    return {
+        "id": f"record-{number}",
+        "title": tables.title(record),
+        "suite": record["suite"]["name"],
+        "who": "classifier" if record["subject"]["kind"] == "classifier" else "defence",
+        "count": record["data"]["count"],
+        "eps": f"{record['threat']['eps']:.4g}",
+        "draws": record["suite"]["draws"],
+        "independent": bool(record["suite"].get("independent")),
+        "verdict": record["verdict"],
+        "unreliable": record["unreliable"],
+        "clean": accuracy["clean"],
+        "worst": accuracy["worst"],
+        "every": accuracy["worst_on_all_draws"],
+        "bars": charts.accuracies(record),
+        "fates": charts.fates(record),
+        "curve": charts.curve(record),
+        "histogram": charts.histogram(record),
+        "strips": charts.strips(record),
+        "diagnostics": [
+            {**found, "mark": tables.MARKS[found["ok"]], "asks": QUESTIONS.get(found["name"], "")}
+            for found in record["diagnostics"]
+        ],
+        "gallery": gallery(record),
+        "command": record.get("rerun") or record.get("provenance", {}).get("command", ""),
+        "facts": facts(record),
+        "attack_table": tables.attacks(record),
+        "settings": settings(record),
+        "scenario": json.dumps(record["scenario"], indent=2) if record.get("scenario") else "",
+    }
+
+
+def gallery(record: Record) -> list[dict[str, Any]]:
+    """The pictures, part by part."""
+    shown, sizes = record.get("gallery") or [], record["images"]["worst_size"]
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for entry in shown:
+        parts.setdefault(entry["why"], []).append(
+            {
+                **entry,
+                "candidates": entry.get("candidates", []),
+                "mean_candidate": entry["pictures"].get("mean_candidate"),
+                "unchanged": sizes[entry["image"]] == 0,
+            }
+        )
+    return [
+        {"heading": why.capitalize(), "words": CHOSEN.get(why, ""), "entries": entries}
+        for why, entries in parts.items()
+    ]
+
+
+def facts(record: Record) -> list[tuple[str, str]]:
+    """All that it takes to run it again, and what it took."""
+    made, suite, data = record.get("provenance", {}), record["suite"], record["data"]
+    passes = [attack["passes"] for attack in record["attacks"]]
+    forward, backward = (sum(p[way] for p in passes) for way in ("forward", "backward"))
+    where = [data.get(key, "") for key in ("set", "split", "selection", "origin")]
+    found = [
+        ("made", made.get("made", "")),
+        ("seed", str(record.get("seed", ""))),
+        ("threat", f"{record['threat'].get('norm', 'Linf')}, eps = {record['threat']['eps']!r}"),
+        ("suite", suite_words(suite)),
+        ("images", ": ".join(filter(None, [str(data["count"]), ", ".join(filter(None, where))]))),
+        ("SHA-256 of the images", data["sha256"]),
+        ("fingerprint of the data set", data.get("fingerprint", "")),
+        ("weights", record["subject"].get("weights", "")),
+        ("revision", revision(made.get("revision", ""))),
+        ("versions", ", ".join(f"{k} {v}" for k, v in made.get("versions", {}).items())),
+        ("hardware", hardware(made.get("hardware", {}))),
+        ("time", duration(made["seconds"]) if "seconds" in made else ""),
+        (
+            "passes of the attacks",
+            f"{forward:,} forward, {backward:,} backward, per image",
+        ),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def suite_words(suite: dict[str, Any]) -> str:
+    words = [suite["name"], f"verdicts on {counted(suite['draws'], 'draw')}"]
+    if suite.get("chunk"):
+        words.append(f"chunks of {counted(suite['chunk'], 'image')}")
+    if suite.get("samples"):
+        words.append(f"{counted(suite['samples'], 'candidate')} per step of an attack")
+    if suite.get("gradient_cosine") is not None:
+        words.append(f"cosine of two single gradients {suite['gradient_cosine']}")
+    one = "each attack on all images" if suite.get("independent") else "attacks in turn"
+    return ", ".join([*words, one])
+
+
+def revision(text: str) -> str:
+    return f"{text[:-1]}, with changes" if text.endswith("+") else text
+
+
+def hardware(found: dict[str, Any]) -> str:
+    if not found:
+        return ""
+    words = [str(found.get("processor") or "processor unknown")]
+    words += [counted(found[key], key[:-1]) for key in ("cores", "threads") if found.get(key)]
+    return ", ".join([*words, *found.get("gpus", [])] if found.get("gpus") else [*words, "no GPU"])
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, and what they are to a person."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{seconds:.0f} s ({hours} h {minutes} min)"
+    return f"{seconds:.0f} s ({minutes} min {rest} s)" if minutes else f"{seconds:.1f} s"
+
+
+def settings(record: Record) -> tables.Table:
+    """What each attack was told, and what it spent."""
+    rows: list[tables.Row] = [
+        (
+            attack["name"],
+            attack["through"],
+            attack["settings"],
+            f"{attack['passes']['forward']:,}",
+            f"{attack['passes']['backward']:,}",
+            f"{attack['seconds']:.1f}",
+        )
+        for attack in record["attacks"]
+    ]
+    return ("attack", "through", "settings", "forward", "backward", "seconds"), rows

@@ -1,0 +1,27 @@
+"""Time and peak memory of an action."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def timed(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def memory_growth(action: Callable[[], object]) -> float:
+    """By how much the largest resident size of this process grows, in MiB (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is resident
+    before = peak_resident()
+    action()
+    return peak_resident() - before
+
+
+def peak_resident() -> float:
+    """The largest resident size of this process so far, in MiB (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.split("VmHWM:")[1].split()[0]) / 1024
