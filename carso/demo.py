@@ -1,97 +1,156 @@
-"""`carso demo`: the shipped defence at work on images that ship with it."""
+"""`carso demo`: what a published protocol sees of the paper's defence, and what an attacker sees.
+
+Three short evaluations on images that ship with the package: the classifier alone; the defence
+attacked as published protocols do, by examples made for the classifier and through the log-odds
+that the released code computes; the same defence attacked through its mean logits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from carso import data as data_sets
-from carso.attacks.gradient import PGD, Model
-from carso.deployed import Deployed, load
-from carso.randomness import generator
+from carso.attacks.gradient import Model
+from carso.attacks.saved import read_examples
+from carso.deployed import Deployed, folder_of, load
+from carso.evaluation.evaluate import evaluate
+from carso.evaluation.named import posterior_kl
+from carso.evaluation.protocol import Counted
+from carso.evaluation.record import write
+from carso.evaluation.statistics import percent
+from carso.evaluation.subject import Through
+from carso.evaluation.suites import Effort, Suite, apgd, margin, saved_examples
+from carso.report import write_page
 from carso.report.figures import Purification, picture
+from carso.report.tables import Row, Table, interval
 
-BATCH = 50
-"""Images attacked at once; small, so that progress shows."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """A line of the demo's table."""
-
-    images: str
-    classifier: float
-    """Accuracy of the classifier alone."""
-    defence: float
-    """Accuracy of the defence."""
+EFFORT = Effort(images=40, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
+EXAMPLES = "classifier-examples.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demo:
     """What the demo found, and where it drew it."""
 
-    eps: float
-    count: int
-    seed: int
-    lines: tuple[Line, ...]
+    records: tuple[dict[str, Any], ...]
     picture: Path
+    page: Path
+
+
+def short_attacks(samples: int = 1) -> Suite:
+    """Through the logits: of the classifier, or the mean ones of the defence."""
+    through = Through(samples=samples)
+    return Suite(
+        name="short, through the mean logits",
+        attacks=(
+            margin(20, 1, through),
+            apgd("ce", 20, through),
+            apgd("dlr-targeted", 10, through, targets=3),
+        ),
+        effort=EFFORT,
+    )
+
+
+def published_attacks(examples: Path) -> Suite:
+    """What published protocols attack, shortened: the classifier, and the released log-odds."""
+    return Suite(
+        name="short, as published",
+        attacks=(saved_examples(examples), apgd("ce", 10, Through(view="released"))),
+        effort=EFFORT,
+        independent=True,
+    )
+
+
+def silent(what: str, total: int) -> Callable[[int], None]:
+    return lambda done: None
 
 
 def run(
     folder: Path,
     *,
     name: str = "fashion",
-    count: int = 200,
+    count: int = 100,
     seed: int = 0,
-    advance: Callable[[int], None] = lambda _: None,
+    counted: Counted = silent,
 ) -> Demo:
-    """Attack the classifier, and then the whole defence, on `count` test images."""
+    """The three evaluations on `count` test images, a picture, and the page of all three."""
     defence = load(name, seed=seed)
-    threat = defence.scenario.threat
-    images, labels = data_sets.load("fashion-embedded").test.balanced(count).batch(slice(None))
-    through_classifier = PGD(steps=40, step_size=0.01)
-    through_defence = PGD(steps=10, step_size=threat.eps / 4)
+    data = data_sets.load("fashion-embedded")
+    images, labels = data.test.balanced(count).batch(slice(None))
+    about = {
+        "data": {"set": data.name, "split": "test", "fingerprint": data.fingerprint},
+        "posterior_kl": posterior_kl(folder_of(name)),
+    }
 
-    def attacked(model: Model, attack: PGD) -> Tensor:
-        parts = []
-        for start in range(0, count, BATCH):
-            part = slice(start, start + BATCH)
-            source = generator(seed, "attack", start)
-            parts.append(attack(model, images[part], labels[part], threat=threat, generator=source))
-            advance(len(parts[-1]))
-        return torch.cat(parts)
+    def evaluated(model: torch.nn.Module, suite: Suite, **settings: Any) -> dict[str, Any]:
+        return evaluate(
+            model, images, labels, eps=defence.scenario.threat.eps, suite=suite, seed=seed,
+            name=name, classes=defence.classes, counted=counted, about=about, **settings,
+        )  # fmt: skip
 
-    transfer = attacked(defence.classifier, through_classifier)
-    adaptive = attacked(defence.view("mean-logits"), through_defence)
-    lines = tuple(
-        Line(
-            images=what,
-            classifier=accuracy(classify(defence.classifier, batch), labels),
-            defence=accuracy(classify(defence, batch), labels),
-        )
-        for what, batch in (
-            ("clean", images),
-            ("attacked through the classifier (PGD, 40 steps)", transfer),
-            ("attacked through the whole defence (PGD, 10 steps, mean logits)", adaptive),
-        )
+    examples = folder / EXAMPLES
+    classifier = evaluated(defence.classifier, short_attacks(), save_examples=examples)
+    records = (
+        classifier,
+        evaluated(defence, published_attacks(examples)),
+        evaluated(defence, short_attacks()),
     )
-    path = folder / "candidates.png"
-    draw(defence, images, transfer, labels, path)
-    return Demo(eps=threat.eps, count=count, seed=seed, lines=lines, picture=path)
+    drawn = folder / "candidates.png"
+    draw(defence, images, read_examples(examples)["examples"], labels, drawn)
+    for record, kind in zip(records, ("classifier", "published", "adaptive"), strict=True):
+        write(folder / f"{kind}.json", record)
+    page = folder / "index.html"
+    write_page(records, page)
+    return Demo(records=records, picture=drawn, page=page)
+
+
+WHAT = (
+    "the classifier alone",
+    "CARSO, as published protocols attack it",
+    "CARSO, attacked through its mean logits",
+)
+
+
+def table(records: Sequence[dict[str, Any]]) -> Table:
+    """The demo's table."""
+    first = records[0]
+    header = (
+        f"{first['data']['count']} test images, eps = {first['threat']['eps']:g}, seed "
+        f"{first['seed']}",
+        "clean",
+        "under attack",
+        "useless gradients",
+        "diagnostics",
+    )
+    rows: list[Row] = []
+    for what, record in zip(WHAT, records, strict=True):
+        rows.append(
+            (
+                what,
+                f"{record['accuracy']['clean']['value']:.3f}",
+                interval(record["accuracy"]["worst"]),
+                percent(max(useless(attack["gradients"]) for attack in record["attacks"])),
+                "UNRELIABLE" if record["unreliable"] else "no objection",
+            )
+        )
+    return header, rows
+
+
+def useless(gradients: dict[str, float]) -> float:
+    """The share of gradients that an attack cannot follow."""
+    return gradients["nan"] + gradients["infinite"] + gradients["zero"]
 
 
 @torch.no_grad()
 def classify(model: Model, images: Tensor) -> Tensor:
     """The labels that `model` gives, a batch at a time."""
-    return torch.cat([model(part).argmax(dim=1) for part in torch.split(images, BATCH)])
-
-
-def accuracy(predicted: Tensor, labels: Tensor) -> float:
-    return float((predicted == labels).float().mean())
+    return torch.cat([model(part).argmax(dim=1) for part in torch.split(images, 50)])
 
 
 def draw(defence: Deployed, images: Tensor, attacked: Tensor, labels: Tensor, path: Path) -> None:

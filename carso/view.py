@@ -45,7 +45,9 @@ class View(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if self.fixed is not None:
             self.defence.noise.set_state(self.fixed)
-        if self.frugal and torch.is_grad_enabled() and images.requires_grad:
+        limit = self.defence.max_batch
+        fits = limit is None or len(images) * self.samples <= limit
+        if self.frugal and fits and torch.is_grad_enabled() and images.requires_grad:
             self.defence.check(images)
             return cast(Tensor, Frugal.apply(images, self))  # type: ignore[no-untyped-call]
         return self.defence.scores(images, self.reduction, self.samples)

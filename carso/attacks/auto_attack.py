@@ -110,10 +110,14 @@ def limit_targets(ensemble: Any, classes: int) -> None:
     """
     ensemble.apgd_targeted.n_target_classes = min(9, classes - 1)
     ensemble.fab.n_target_classes = min(9, classes - 1)
-    if classes < 4:
-        ensemble.attacks_to_run = [name for name in ensemble.attacks_to_run if name != "apgd-t"]
-    if classes < 3:
-        ensemble.attacks_to_run = [name for name in ensemble.attacks_to_run if name != "apgd-dlr"]
+    needed = {"apgd-dlr": CLASSES_NEEDED["dlr"], "apgd-t": CLASSES_NEEDED["dlr-targeted"]}
+    ensemble.attacks_to_run = [
+        name for name in ensemble.attacks_to_run if classes >= needed.get(name, 2)
+    ]
+
+
+CLASSES_NEEDED = {"ce": 2, "dlr": 3, "dlr-targeted": 4}
+"""How many classes a loss compares."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,8 +131,10 @@ class APGD:
     """How many other classes a targeted attack aims at, the likeliest first."""
 
     def __post_init__(self) -> None:
-        if self.loss not in ("ce", "dlr", "dlr-targeted"):
-            raise CarsoError(f"the losses of APGD are ce, dlr and dlr-targeted, got {self.loss!r}")
+        if self.loss not in CLASSES_NEEDED:
+            raise CarsoError(
+                f"the losses of APGD are {', '.join(CLASSES_NEEDED)}, got {self.loss!r}"
+            )
 
     @property
     def period(self) -> int:
@@ -166,12 +172,15 @@ class APGD:
 
     def aims(self, model: Model, images: Tensor, labels: Tensor) -> list[Tensor | None]:
         """The target classes in turn, (B,) each; one None for an attack without target."""
-        if self.loss != "dlr-targeted":
+        if self.loss == "ce":
             return [None]
         with torch.no_grad():
             scores = model(images).nan_to_num(nan=-torch.inf)
-        if scores.shape[1] < 4:
-            raise CarsoError(f"the targeted DLR loss needs 4 classes, got {scores.shape[1]}")
+        needed = CLASSES_NEEDED[self.loss]
+        if scores.shape[1] < needed:
+            raise CarsoError(f"the {self.loss} loss needs {needed} classes, got {scores.shape[1]}")
+        if self.loss == "dlr":
+            return [None]
         others = scores.scatter(1, labels.unsqueeze(1), -torch.inf).argsort(dim=1, descending=True)
         return list(others[:, : min(self.targets, scores.shape[1] - 1)].unbind(dim=1))
 
@@ -227,8 +236,12 @@ class Square:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
+        def answered(batch: Tensor) -> Tensor:
+            # The library asks about no images at all where its first guess leaves none standing.
+            return model(batch) if len(batch) else model(images[:1])[:0]
+
         attack = SquareAttack(
-            model,
+            answered,
             n_queries=self.queries,
             eps=threat.eps,
             seed=seed_from(generator),

@@ -98,8 +98,12 @@ class Margin:
             current = current.detach().requires_grad_(True)
             with torch.enable_grad():
                 margin = margins(model(current), labels)
-            (gradient,) = torch.autograd.grad(margin.sum(), current)
+                total = margin.sum()
+            (gradient,) = torch.autograd.grad(total, current)
             current, margin = current.detach(), margin.detach()
+            # A gradient that is not finite costs its image one step, not the momentum for good.
+            usable = gradient.isfinite().flatten(1).all(dim=1).view(-1, 1, 1, 1)
+            gradient = gradient.where(usable, 0.0)
             better = margin < lowest
             best[better], lowest[better] = current[better], margin[better]
             scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from carso import tensor_files
+from carso import files, tensor_files
 from carso.attacks.gradient import Model, verified
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.threat import ROUNDING, Linf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,11 +19,19 @@ class Saved:
     """Looks up the example of each image."""
 
     source: str
+    digest: str
+    """Of the file's content: two files of the same name are not the same attack."""
+    eps: float
     table: dict[bytes, Tensor] = field(repr=False)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
+        if self.eps > threat.eps + ROUNDING:
+            raise CarsoError(
+                f"{self.source} was made with eps = {self.eps:g}, more than the {threat.eps:g} "
+                "that is evaluated"
+            )
         found = [self.table.get(key(image)) for image in images]
         if any(example is None for example in found):
             missing = sum(example is None for example in found)
@@ -53,4 +61,9 @@ def saved(path: Path) -> Saved:
     """The examples of a file as an attack."""
     tensors = read_examples(path)
     pairs = zip(tensors["images"], tensors["examples"], strict=True)
-    return Saved(source=path.name, table={key(image): example for image, example in pairs})
+    return Saved(
+        source=path.name,
+        digest=files.sha256(path),
+        eps=float(tensors["eps"]),
+        table={key(image): example for image, example in pairs},
+    )

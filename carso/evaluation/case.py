@@ -44,6 +44,7 @@ class Outcome:
 class Worst:
     """Of each image of a set, the worst example so far and who made it."""
 
+    images: Tensor
     examples: Tensor
     right: Tensor
     margin: Tensor
@@ -51,11 +52,17 @@ class Worst:
 
     @classmethod
     def of(cls, images: Tensor, clean: Verdict) -> Worst:
-        return cls(images.clone(), clean.right.clone(), clean.margin.clone(), [""] * len(images))
+        nobody = [""] * len(images)
+        return cls(images, images.clone(), clean.right.clone(), clean.margin.clone(), nobody)
 
     def update(self, outcome: Outcome, name: str) -> None:
-        """Keep what is worse for the defence: fewer draws right, then the smaller margin."""
+        """Keep what is worse for the defence: fewer draws right, then the smaller margin.
+
+        An image that comes back as it was is no example, whatever other noise says of it.
+        """
         for i, place in enumerate(outcome.index.tolist()):
+            if torch.equal(outcome.examples[i], self.images[place]):
+                continue
             before = (int(self.right[place]), float(self.margin[place]))
             if (int(outcome.right[i]), float(outcome.margin[i])) < before:
                 self.examples[place] = outcome.examples[i]
@@ -80,6 +87,7 @@ class Case:
     draws: int
     samples: int
     """Candidates that give an attack on this subject a good gradient."""
+    classes: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def judged(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:

@@ -18,6 +18,7 @@ from carso.attacks.probe import KINDS
 from carso.evaluation.case import Case
 from carso.evaluation.parts import Parts, as_tensor, from_tensor
 from carso.evaluation.protocol import Battle, Counted
+from carso.evaluation.statistics import percent
 from carso.evaluation.subject import DefenceSubject, Through
 from carso.evaluation.suites import Planned, Suite
 from carso.threat import Linf
@@ -28,9 +29,14 @@ BROKEN_SHARE = 0.01
 ZERO_SHARE = 0.1
 """So do more gradients of exactly zero than this."""
 SLACK = 0.02
-"""Two points of accuracy: less is no finding."""
+"""Two points of accuracy, and one image: less is no finding."""
 MASKED = 0.05
 """A view that does better than the defence's own output by more than this exposes masking."""
+
+
+def slack(count: int) -> float:
+    """The difference of accuracies on `count` images that is no finding."""
+    return SLACK + 1 / count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,13 +123,13 @@ def reasons_against(planned: Planned, found: dict[str, Any]) -> list[str]:
         return []
     bad = shares["nan"] + shares["infinite"]
     if bad > BROKEN_SHARE:
-        how = "nearly all" if bad > 0.9 else f"{bad:.0%} of"
-        reasons.append(f"{how} gradients were NaN or infinite ({bad:.1%})")
+        how = "nearly all" if bad > 0.9 else "many" if bad > 0.1 else "some"
+        reasons.append(f"{how} gradients were NaN or infinite ({percent(bad)})")
     if shares["zero"] > ZERO_SHARE:
-        how = "nearly all" if shares["zero"] > 0.9 else f"{shares['zero']:.0%} of the"
-        reasons.append(f"{how} gradients were exactly zero ({shares['zero']:.1%})")
+        how = "nearly all" if shares["zero"] > 0.9 else "many"
+        reasons.append(f"{how} gradients were exactly zero ({percent(shares['zero'])})")
     if found["outputs_not_finite"] > BROKEN_SHARE:
-        reasons.append(f"{found['outputs_not_finite']:.1%} of the outputs were not finite")
+        reasons.append(f"{percent(found['outputs_not_finite'])} of the outputs were not finite")
     return reasons
 
 
@@ -172,10 +178,9 @@ def curve(exam: Examination) -> Diagnosis:
         points.append((radius, exam.under(attack, exam.mean, f"curve-{radius:g}", threat)))
     values = [value for _, value in points]
     rise = max((b - a for a, b in pairwise(values)), default=0.0)
-    with torch.no_grad():
-        chance = 1 / exam.case.subject.answers(exam.images[:1].to(exam.case.device))[1].shape[1]
+    chance = 1 / exam.case.classes
     problems = []
-    if rise > SLACK:
+    if rise > slack(exam.count):
         problems.append(f"it rises by {rise:.3f} where the attacker is given more room")
     if values[-1] > chance:
         problems.append(f"at eps = {LARGEST_EPS} it is {values[-1]:.3f}, above chance ({chance:g})")
@@ -189,7 +194,12 @@ def curve(exam: Examination) -> Diagnosis:
         name="curve",
         ok=not problems,
         verdict=words,
-        figures={"points": points, "chance": chance, "steps": exam.plan.effort.steps},
+        figures={
+            "points": points,
+            "chance": chance,
+            "steps": exam.plan.effort.steps,
+            "images": exam.count,
+        },
     )
 
 
@@ -217,7 +227,7 @@ def more_effort(exam: Examination) -> Diagnosis:
     )
     return Diagnosis(
         name="more effort",
-        ok=change <= SLACK,
+        ok=change <= slack(len(exam.case.images)),
         verdict=words,
         figures={
             "attacked": len(chosen),
@@ -233,7 +243,7 @@ def noise(exam: Examination) -> Diagnosis:
     """Random points of the ball must not do better than the gradient."""
     attack = Noise(tries=20)
     found = exam.under(attack, exam.mean, "noise", exam.case.threat)
-    ok = found >= exam.reached - SLACK
+    ok = found >= exam.reached - slack(exam.count)
     words = (
         f"The worst of {attack.tries} random points in the ball leaves {found:.3f}; the attacks "
         f"leave {exam.reached:.3f} of the same {exam.count} images."
@@ -247,18 +257,12 @@ def noise(exam: Examination) -> Diagnosis:
 
 def black_box(exam: Examination) -> Diagnosis:
     """An attack without gradients must not break what the others could not."""
-    inside = [
-        (planned, exam.battle.outcomes[i])
-        for i, planned in enumerate(exam.plan.attacks)
-        if planned.black_box
-    ]
-    others = [planned for planned in exam.plan.attacks if not planned.black_box]
-    if inside and others:
-        planned, outcomes = inside[0]
+    last = exam.plan.attacks[-1]
+    if last.black_box and len(exam.plan.attacks) > 1 and not exam.plan.independent:
+        outcomes = exam.battle.outcomes[-1]
         broken = sum(int((outcome.right == 0).sum()) for outcome in outcomes)
         tried = sum(len(outcome.right) for outcome in outcomes)
-        share = broken / len(exam.case.images)
-        what = planned.what
+        share, what, count = broken / len(exam.case.images), last.what, len(exam.case.images)
     else:
         attack = Square(queries=exam.plan.effort.queries)
         examples, _ = exam.case.attacked(
@@ -267,13 +271,13 @@ def black_box(exam: Examination) -> Diagnosis:
         judged = exam.case.judged(examples, exam.labels, "diagnosis", "square")
         stood = exam.battle.final.right[: exam.count] > 0
         broken, tried = int(((judged.right == 0) & stood).sum()), int(stood.sum())
-        share, what = broken / exam.count, f"Square, {attack.queries} queries"
+        share, what, count = broken / exam.count, f"Square, {attack.queries} queries", exam.count
     words = f"{what}, breaks {broken} of {tried} images that the other attacks left standing."
-    if share > SLACK:
+    if share > slack(count):
         words += " The black box beats the white box: the gradients mislead."
     return Diagnosis(
         name="black box",
-        ok=share <= SLACK,
+        ok=share <= slack(count),
         verdict=words,
         figures={"broken": broken, "tried": tried, "share_of_all": share},
     )
@@ -287,13 +291,15 @@ def masking(exam: Examination) -> Diagnosis:
     )
     through = exam.under(Margin(steps=steps), exam.mean, "view", exam.case.threat)
     masked = own - through > MASKED
-    beaten = exam.reached - through > SLACK
+    beaten = exam.reached - through > slack(exam.count)
     words = (
         f"{steps} steps on the cross-entropy of the own output leave {own:.3f}, {steps} steps "
         f"through the mean logits {through:.3f} of the same {exam.count} images."
     )
     if masked:
         words += " The own output is masked: figures found by attacking it mean nothing."
+        if not beaten:
+            words += " This record does not rest on such."
     if beaten:
         words += (
             f" This record's attacks leave {exam.reached:.3f}, so a short attack through the mean "
@@ -327,14 +333,14 @@ def diversity(exam: Examination) -> Diagnosis:
     together = float((defence.aggregate(logits).argmax(dim=1) == labels).double().mean())
     alone = float((votes == labels).double().mean())
     gain = together - alone
-    worth = "worth more than one" if gain > SLACK else "worth no more than one"
+    worth = "worth more than one" if gain > slack(exam.count) else "worth no more than one"
     kl = exam.training_kl
     posterior = "not recorded" if kl is None else f"{kl:.3f} nats"
     words = (
         f"On the worst examples {samples} samples are {worth}: together they label {together:.3f} "
         f"right, one alone {alone:.3f}. Candidates differ by {deviation:.4f} per pixel; their "
-        f"labels differ on {disagreeing:.1%} of the images; KL of the posterior after training: "
-        f"{posterior}."
+        f"labels differ on {percent(disagreeing)} of the images; KL of the posterior after "
+        f"training: {posterior}."
     )
     return Diagnosis(
         name="diversity",
@@ -375,8 +381,8 @@ def precision(exam: Examination) -> Diagnosis:
     released = float((~view_released(logits).isfinite()).any(dim=1).double().mean())
     words = (
         f"In float32 the {defence.aggregation} aggregation differs from float64 by at most "
-        f"{error:.1e} in a probability and changes {changed:.1%} of the labels. The released "
-        f"float32 log-odds of the same logits are infinite on {released:.1%} of the images."
+        f"{error:.1e} in a probability and changes {percent(changed)} of the labels. The released "
+        f"float32 log-odds of the same logits are infinite on {percent(released)} of the images."
     )
     return Diagnosis(
         name="precision",

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from carso import tensor_files
-from carso.attacks.saved import saved
 from carso.errors import CarsoError
 from carso.evaluation import record as records
 from carso.evaluation.case import Case
 from carso.evaluation.diagnostics import Examination, examine
 from carso.evaluation.gallery import gallery
 from carso.evaluation.parts import Parts
-from carso.evaluation.protocol import Battle, Counted, candidates_needed, fight
-from carso.evaluation.subject import ClassifierSubject, Subject, Through, subject_of
-from carso.evaluation.suites import Effort, Planned, Suite, for_classifier, suite
+from carso.evaluation.protocol import (
+    PILOT_IMAGES,
+    Battle,
+    Counted,
+    candidates_needed,
+    fight,
+)
+from carso.evaluation.subject import ClassifierSubject, Subject, subject_of
+from carso.evaluation.suites import Suite, for_classes, for_classifier, of_examples
+from carso.evaluation.suites import suite as suite_called
 from carso.provenance import provenance
 from carso.randomness import seeded
 from carso.threat import Linf
@@ -39,7 +47,7 @@ def evaluate(
     labels: Tensor,
     *,
     eps: float,
-    suite: str = "",
+    suite: str | Suite = "",
     attacks: Sequence[str] = (),
     examples: Path | str | None = None,
     seed: int = 0,
@@ -58,64 +66,44 @@ def evaluate(
 
     `model` is a `Carso` defence, or any module from images to logits. `suite` is quick, paper,
     adaptive, full or standard (default: quick for a defence, standard, which is AutoAttack, for a
-    classifier), `attacks` picks some of its attacks or others by name, and `examples` evaluates
-    the adversarial images that another call has written to `save_examples` instead. A stochastic
-    model is judged on `draws` independent draws. `samples` is how many candidates an attack
-    averages in a step (0: measured). With `out` the record is written there, and a call that was
-    stopped goes on where it was when it is repeated.
+    classifier) or a `Suite` of your own; `attacks` picks some of its attacks, or others, by name;
+    `examples` evaluates the adversarial images that another call has written to `save_examples`
+    instead. A stochastic model is judged on `draws` independent draws. `samples` is how many
+    candidates an attack averages in a step (0: measured). With `out` the record is written there,
+    and a call that was stopped goes on where it was when it is repeated.
     """
-    subject = subject_of(model, name)
-    images, labels = checked(images, labels)
-    threat = Linf(eps=eps)
-    place = torch.device(device)
-    path = None if out is None else Path(out)
-    with torch.random.fork_rng():
-        if isinstance(subject, ClassifierSubject):
-            subject.stochastic = varies(subject, images.to(place), seed)
-        draws = draws if subject.stochastic else 1
-        alike = 1.0
-        if not samples:
-            samples, alike = candidates_needed(
-                subject, images.to(place), labels.to(place), seed=seed
-            )
-        plan = planned(subject, suite, tuple(attacks), examples, seed=seed, samples=samples)
-        settings: dict[str, Any] = {
-            "subject": {"name": subject.name, **subject.description(), "weights": weights(model)},
-            "suite": {"name": plan.name, "draws": draws, "chunk": chunk, "samples": samples},
-            "attacks": [(p.name, p.what, str(p.through), str(p.attack)) for p in plan.attacks],
-            "threat": {"norm": "Linf", "eps": eps},
-            "seed": seed,
-            "data": {**(about or {}).get("data", {}), **digest(images, labels)},
-        }
-        parts = Parts(None if path is None else path.with_suffix(".parts"), settings)
-        case = Case(
-            subject=subject, images=images, labels=labels, threat=threat, seed=seed, draws=draws,
-            samples=samples, device=place,
-        )  # fmt: skip
-        battle = fight(case, plan, parts, chunk=chunk, counted=counted)
-        exam = Examination(
-            case=case, plan=plan, battle=battle, training_kl=(about or {}).get("posterior_kl")
+    about = about or {}
+    if not isinstance(model, nn.Module):
+        raise CarsoError(
+            "evaluate takes a defence or a torch.nn.Module from images to logits, got "
+            f"{type(model).__name__}"
         )
+    if min(draws, chunk) < 1 or samples < 0:
+        raise CarsoError(
+            f"draws and chunk are at least 1 and samples not negative, got {draws}, {chunk} and "
+            f"{samples}"
+        )
+    path = None if out is None else Path(out)
+    with torch.random.fork_rng(), as_found(model):
+        case, alike = prepared(
+            model, images, labels, threat=Linf(eps=eps), name=name, seed=seed, draws=draws,
+            samples=samples, device=torch.device(device),
+        )  # fmt: skip
+        plan = planned(case, suite, tuple(attacks), examples)
+        settings = settings_of(case, plan, chunk=chunk, weights=weights(model))
+        settings["data"] |= about.get("data", {})
+        parts = Parts(None if path is None else path.with_suffix(".parts"), settings)
+        battle = fight(case, plan, parts, chunk=chunk, counted=counted)
+        kl = about.get("posterior_kl")
+        exam = Examination(case=case, plan=plan, battle=battle, training_kl=kl)
         diagnoses = examine(exam, parts, counted)
-        names = classes or [str(i) for i in range(int(labels.max()) + 1)]
-        shown = gallery(case, battle, named(names, subject, images[:1].to(place)))
-    made = {**provenance(), "seconds": round(parts.seconds, 1)}
-    settings["suite"] |= {"gradient_cosine": round(alike, 4), "independent": plan.independent}
-    record = records.assembled(
-        case,
-        plan,
-        battle,
-        diagnoses,
-        subject=settings["subject"],
-        scenario=(about or {}).get("scenario"),
-        suite=settings["suite"],
-        threat=settings["threat"],
-        seed=seed,
-        data=settings["data"],
-        provenance=made,
-        rerun=(about or {}).get("rerun", ""),
-    )
-    record["gallery"] = shown
+        shown = gallery(case, battle, classes)
+    del settings["attacks"]  # the record says more of them
+    settings["suite"]["gradient_cosine"] = alike
+    settings["scenario"] = about.get("scenario")
+    settings["provenance"] = {**provenance(), "seconds": round(parts.seconds, 1)}
+    record = records.assembled(case, plan, battle, diagnoses, **settings)
+    record = cast(dict[str, Any], records.finite({**record, "gallery": shown}))
     if save_examples is not None:
         write_examples(Path(save_examples), case, battle)
     if path is not None:
@@ -124,35 +112,95 @@ def evaluate(
     return record
 
 
-def planned(
-    subject: Subject,
-    name: str,
-    attacks: tuple[str, ...],
-    examples: Path | str | None,
+def prepared(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
     *,
+    threat: Linf,
+    name: str | None,
     seed: int,
+    draws: int,
     samples: int,
+    device: torch.device,
+) -> tuple[Case, float | None]:
+    """The case, and how alike the gradients of two candidates are, where that was measured."""
+    subject = subject_of(model, name)
+    images, labels = checked(images, labels)
+    some = images[:PILOT_IMAGES].to(device)
+    known = subject.answers(some[:1])[1].shape[1]
+    if not bool(((labels >= 0) & (labels < known)).all()):
+        raise CarsoError(
+            f"labels must be class numbers from 0 to {known - 1}, got {int(labels.min())} to "
+            f"{int(labels.max())}"
+        )
+    if isinstance(subject, ClassifierSubject):
+        subject.stochastic = varies(subject, some, seed)
+    alike = None
+    if not samples:
+        pilot = labels[:PILOT_IMAGES].to(device)
+        samples, alike = candidates_needed(subject, some, pilot, seed=seed)
+    case = Case(
+        subject=subject, images=images, labels=labels, threat=threat, seed=seed,
+        draws=draws if subject.stochastic else 1, samples=samples, classes=known, device=device,
+    )  # fmt: skip
+    return case, alike
+
+
+def settings_of(case: Case, plan: Suite, *, chunk: int, weights: str) -> dict[str, Any]:
+    """All that decides the result: what is asked of whom, on what."""
+    subject = case.subject
+    return {
+        "subject": {"name": subject.name, **subject.description(), "weights": weights},
+        "suite": {
+            "name": plan.name,
+            "draws": case.draws,
+            "chunk": chunk,
+            "samples": case.samples,
+            "independent": plan.independent,
+            "diagnostics": asdict(plan.effort),
+        },
+        "attacks": [(p.name, p.what, str(p.through), str(p.attack)) for p in plan.attacks],
+        "threat": {"norm": "Linf", "eps": case.threat.eps},
+        "seed": case.seed,
+        "data": digest(case.images, case.labels),
+    }
+
+
+def planned(
+    case: Case, chosen: str | Suite, attacks: tuple[str, ...], examples: Path | str | None
 ) -> Suite:
     """The attacks to run."""
-    plain = isinstance(subject, ClassifierSubject)
+    plain = isinstance(case.subject, ClassifierSubject)
     if examples is not None:
-        if name or attacks:
+        if chosen or attacks:
             raise CarsoError("examples are evaluated as they are: give no suite or attacks beside")
-        attack = Planned(
-            name="saved-examples",
-            what=f"adversarial images from {Path(examples).name}, made elsewhere",
-            attack=saved(Path(examples)),
-            through=Through(),
-        )
-        return Suite(
-            name="examples",
-            attacks=(attack,),
-            effort=Effort(images=50, steps=15, queries=30, eps=(0.0, 1.0)),
-        )
-    plan = suite(
-        name or ("standard" if plain else "quick"), seed=seed, samples=samples, attacks=attacks
-    )
-    return for_classifier(plan) if plain else plan
+        return of_examples(Path(examples))
+    if isinstance(chosen, Suite):
+        if attacks:
+            raise CarsoError("a suite of your own has its attacks: give none beside")
+        plan = chosen
+    else:
+        name = chosen or ("standard" if plain else "quick")
+        plan = suite_called(name, seed=case.seed, samples=case.samples, attacks=attacks)
+    plan = for_classes(for_classifier(plan) if plain else plan, case.classes)
+    if not plan.attacks:
+        raise CarsoError(f"no attack of {plan.name} works with {case.classes} classes")
+    return plan
+
+
+@contextmanager
+def as_found(model: nn.Module) -> Iterator[None]:
+    """Leave a module of the user's in the mode, and with the gradients, that it came with."""
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
 
 
 def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -171,12 +219,6 @@ def varies(subject: Subject, images: Tensor, seed: int) -> bool:
     with seeded(seed, "varies"):
         first, second = (subject.answers(images[:10])[1] for _ in range(2))
     return not torch.equal(first, second)
-
-
-def named(names: Sequence[str], subject: Subject, image: Tensor) -> list[str]:
-    """A name for every class that the subject knows."""
-    count = subject.answers(image)[1].shape[1]
-    return [names[i] if i < len(names) else str(i) for i in range(count)]
 
 
 def weights(model: nn.Module) -> str:

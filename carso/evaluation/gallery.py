@@ -22,12 +22,13 @@ CANDIDATES = 8
 
 def gallery(case: Case, battle: Battle, classes: Sequence[str]) -> list[dict[str, Any]]:
     """The most damaging examples first, then others as they come, one class after the other."""
+    names = [classes[i] if i < len(classes) else str(i) for i in range(case.classes)]
     fooled = ((battle.clean.right > 0) & (battle.final.right == 0)).nonzero().flatten()
     order = fooled[battle.final.margin[fooled].argsort()].tolist()
     damaging = order[: SHOWN // 2]
     rest = [i for i in range(len(case.images)) if i not in damaging]
     return [
-        {**entry(case, battle, place, classes), "why": why}
+        {**entry(case, battle, place, names), "why": why}
         for why, places in (("most damaging", damaging), ("as they come", rest[: SHOWN // 2]))
         for place in places
     ]

@@ -16,7 +16,6 @@ from carso.deployed import Deployed, folder_of, load
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
-from carso.provenance import command
 from carso.scenario_file import as_table
 from carso.training.run import load_data
 
@@ -71,7 +70,6 @@ def evaluate_named(
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
         "posterior_kl": posterior_kl(folder_of(name)),
-        "rerun": command(),
     }
     if examples is not None:
         tensors = read_examples(examples)

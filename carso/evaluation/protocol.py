@@ -73,6 +73,7 @@ def fight(case: Case, plan: Suite, parts: Parts, *, chunk: int, counted: Counted
     return Battle(
         clean=joined(clean),
         worst=Worst(
+            case.images,
             torch.cat([field.examples for field in worst]),
             torch.cat([field.right for field in worst]),
             torch.cat([field.margin for field in worst]),
@@ -115,7 +116,6 @@ def candidates_needed(
     """
     if not isinstance(subject, DefenceSubject):
         return 1, 1.0
-    images, labels = images[:PILOT_IMAGES], labels[:PILOT_IMAGES]
     model = subject.model(Through(samples=1))
     gradients = []
     with seeded(seed, "pilot"):

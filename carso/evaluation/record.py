@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -57,6 +58,15 @@ def assembled(
     return record
 
 
+def finite(value: Any) -> Any:
+    """`value` with None for every number that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def attack_table(case: Case, plan: Suite, battle: Battle, number: int) -> dict[str, Any]:
     """What one attack did."""
     planned, outcomes = plan.attacks[number], battle.outcomes[number]
@@ -88,8 +98,8 @@ def attack_table(case: Case, plan: Suite, battle: Battle, number: int) -> dict[s
         "own_output": planned.own,
         "attacked": attacked,
         "broken": broken,
-        "accuracy_alone": asdict(share(alone / case.draws)) if measured_alone else None,
-        "accuracy_after": asdict(share(battle.after[number] / case.draws)),
+        "accuracy_alone": asdict(share(alone.double() / case.draws)) if measured_alone else None,
+        "accuracy_after": asdict(share(battle.after[number].double() / case.draws)),
         "unreliable": bool(reasons),
         "reasons": reasons,
         "gradients": found["shares"],
@@ -152,11 +162,18 @@ def sentence(record: dict[str, Any]) -> str:
 
 def write(path: Path, record: dict[str, Any]) -> None:
     """The record as JSON that a person can look at: lists of numbers on one line."""
-    text = json.dumps(record, indent=1, allow_nan=False)
-    compact = re.sub(
-        r"\[\s*([^\[\]{}]*?)\s*\]", lambda m: "[" + re.sub(r"\s*\n\s*", " ", m[1]) + "]", text
-    )
-    files.write_text(path, compact + "\n")
+    files.write_text(path, indented(record) + "\n")
+
+
+def indented(value: Any, depth: int = 0) -> str:
+    """JSON with a line for each entry of a dict, and lists of plain values on one line."""
+    inner, outer = " " * (depth + 1), " " * depth
+    if isinstance(value, dict) and value:
+        entries = (f"{json.dumps(str(k))}: {indented(v, depth + 1)}" for k, v in value.items())
+        return "{\n" + ",\n".join(inner + entry for entry in entries) + f"\n{outer}}}"
+    if isinstance(value, list | tuple) and any(isinstance(v, dict | list | tuple) for v in value):
+        return "[\n" + ",\n".join(inner + indented(v, depth + 1) for v in value) + f"\n{outer}]"
+    return json.dumps(value, allow_nan=False)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -50,6 +50,15 @@ def paired_difference(first: Tensor, second: Tensor) -> Share:
     return Share(value=mean, low=mean - width, high=mean + width)
 
 
+def percent(value: float) -> str:
+    """A share; a little is never rounded to none, and not quite all never to all."""
+    if 0 < value < 0.0005:
+        return "<0.1%"
+    if 0.9995 <= value < 1:
+        return ">99.9%"
+    return f"{value:.1%}"
+
+
 def cosine(first: Tensor, second: Tensor) -> Tensor:
     """The cosine of two batches of gradients, image by image, (B,)."""
     return torch.nn.functional.cosine_similarity(first.flatten(1), second.flatten(1), dim=1)

@@ -27,7 +27,8 @@ class Through:
 
     def __str__(self) -> str:
         noise = ", noise fixed" if self.fixed else ""
-        size = "" if self.samples is None else f", {self.samples} candidates"
+        many = "candidate" if self.samples == 1 else "candidates"
+        size = "" if self.samples is None else f", {self.samples} {many}"
         draws = f", {self.draws} draws" if self.draws > 1 else ""
         return f"{self.view}{draws}{size}{noise}"
 
@@ -128,11 +129,6 @@ def subject_of(model: nn.Module, name: str | None = None) -> Subject:
     """`model` as something to evaluate."""
     if isinstance(model, Carso):
         return DefenceSubject(model, name or "defence")
-    if not isinstance(model, nn.Module):
-        raise CarsoError(
-            f"evaluate takes a defence or a torch.nn.Module from images to logits, got "
-            f"{type(model).__name__}"
-        )
     return ClassifierSubject(model, name or type(model).__name__)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
+from carso.attacks.auto_attack import APGD, CLASSES_NEEDED, FAB, AutoAttack, Square
 from carso.attacks.gradient import PGD, Attack
 from carso.attacks.margin import Margin
+from carso.attacks.saved import saved
 from carso.errors import CarsoError
 from carso.evaluation.subject import Through
 
@@ -285,7 +287,7 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         return found
     known = {planned.name: planned for planned in found.attacks}
     chosen = []
-    for wanted in attacks:
+    for wanted in dict.fromkeys(attacks):
         if wanted in known:
             chosen.append(known[wanted])
         elif wanted in SINGLE:
@@ -294,6 +296,35 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
             every = ", ".join(dict.fromkeys([*SINGLE, *known]))
             raise CarsoError(f"suite {name} has no attack {wanted!r}; there are {every}")
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
+
+
+def saved_examples(path: Path) -> Planned:
+    """Adversarial images that were made elsewhere."""
+    return Planned(
+        name="saved-examples",
+        what=f"adversarial images from {path.name}, made elsewhere",
+        attack=saved(path),
+        through=None,
+    )
+
+
+def of_examples(path: Path) -> Suite:
+    """An evaluation of adversarial images that were made elsewhere."""
+    return Suite(
+        name="examples",
+        attacks=(saved_examples(path),),
+        effort=Effort(images=50, steps=15, queries=30, eps=(0.0, 1.0)),
+    )
+
+
+def for_classes(plan: Suite, classes: int) -> Suite:
+    """The suite without the DLR losses that compare more classes than there are."""
+    kept = tuple(
+        planned
+        for planned in plan.attacks
+        if not isinstance(planned.attack, APGD) or classes >= CLASSES_NEEDED[planned.attack.loss]
+    )
+    return replace(plan, attacks=kept)
 
 
 def for_classifier(plan: Suite) -> Suite:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from carso import files
 from carso.evaluation import record as records
 from carso.report import tables
 
 
-def write_report(paths: Sequence[Path], folder: Path) -> tuple[list[str], list[Path]]:
-    """The lines for the terminal, and the files written into `folder`."""
+def write_page(found: Sequence[dict[str, Any]], path: Path) -> None:
+    """The HTML page of records."""
     from carso.report.html import page
 
+    files.write_text(path, page(found))
+
+
+def write_report(paths: Sequence[Path], folder: Path) -> tuple[list[str], list[Path]]:
+    """The lines for the terminal, and the files written into `folder`."""
     found = [records.read(path) for path in paths]
     lines: list[str] = []
     markdown, latex = [], []
@@ -35,7 +41,7 @@ def write_report(paths: Sequence[Path], folder: Path) -> tuple[list[str], list[P
         ]
         latex.append(tables.as_latex(table, heading))
     written = [folder / name for name in ("index.html", "tables.md", "tables.tex")]
-    files.write_text(written[0], page(found))
+    write_page(found, written[0])
     files.write_text(written[1], "\n\n".join(markdown) + "\n")
     files.write_text(written[2], "\n\n".join(latex) + "\n")
     return lines, written

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from carso.evaluation.statistics import Share
-from carso.report.tables import interval, percent, title
+from carso.evaluation.statistics import Share, percent
+from carso.report.tables import interval, title
 
 Record = dict[str, Any]
 
@@ -168,6 +168,8 @@ class Curve:
     points: list[Point]
     chance: float
     steps: int
+    images: int
+    """On how many it was measured; 0 where that is not recorded."""
     threat: float | None
     """Where the threat's eps lies, in [0, 1] of the width, if inside the curve."""
     worst: Bar
@@ -194,6 +196,7 @@ def curve(record: Record) -> Curve | None:
         points=points,
         chance=figures["chance"],
         steps=figures["steps"],
+        images=figures.get("images", 0),
         threat=at[0] if at else None,
         worst=bar("worst", "worst case", record["accuracy"]["worst"]),
     )

@@ -86,7 +86,7 @@ def section(record: Record, number: int) -> dict[str, Any]:
             for found in record["diagnostics"]
         ],
         "gallery": gallery(record),
-        "command": record.get("rerun") or record.get("provenance", {}).get("command", ""),
+        "command": record.get("provenance", {}).get("command", ""),
         "facts": facts(record),
         "attack_table": tables.attacks(record),
         "settings": settings(record),

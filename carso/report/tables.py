@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from carso.evaluation.statistics import Share, paired_difference
+from carso.evaluation.statistics import Share, paired_difference, percent
 
 Row = tuple[str, ...]
 Table = tuple[Row, list[Row]]
@@ -44,6 +44,8 @@ def difference(record: Record, other: Record) -> str:
         return ""
     if record["data"]["sha256"] != other["data"]["sha256"]:
         return "other images"
+    if record["threat"] != other["threat"]:
+        return "other eps"
     return signed(paired_difference(outcomes(record), outcomes(other)))
 
 
@@ -123,15 +125,6 @@ def interval(value: dict[str, float]) -> str:
 
 def signed(value: Share) -> str:
     return f"{value.value:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
-
-
-def percent(value: float) -> str:
-    """A share; a little is never rounded to none, and not quite all never to all."""
-    if 0 < value < 0.0005:
-        return "<0.1%"
-    if 0.9995 <= value < 1:
-        return ">99.9%"
-    return f"{value:.1%}"
 
 
 def as_text(table: Table) -> list[str]:
