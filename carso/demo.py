@@ -32,6 +32,8 @@ from carso.report.tables import Row, Table, interval
 
 EFFORT = Effort(images=40, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
 EXAMPLES = "classifier-examples.safetensors"
+RECORDS = ("classifier", "published", "adaptive")
+"""The names of the three records in the demo's folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +105,7 @@ def run(
     )
     drawn = folder / "candidates.png"
     draw(defence, images, read_examples(examples)["examples"], labels, drawn)
-    for record, kind in zip(records, ("classifier", "published", "adaptive"), strict=True):
+    for record, kind in zip(records, RECORDS, strict=True):
         write(folder / f"{kind}.json", record)
     page = folder / "index.html"
     write_page(records, page)

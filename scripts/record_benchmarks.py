@@ -23,7 +23,7 @@ def measured(name: str) -> Any:
 
 
 def main() -> None:
-    names = ("train_step", "inference")
+    names = ("train_step", "inference", "eot")
     record = {name: measured(name) for name in names}
     files.write_json(Path(sys.argv[1]), {**record, "provenance": provenance()})
 

@@ -27,10 +27,45 @@ def record(path: Path) -> Any:
 
 def demo() -> str:
     """The demo's table, as the command prints it."""
-    from carso.cli import demo_table, table_lines
+    from carso.demo import RECORDS, table
+    from carso.report.tables import as_text
 
-    lines = table_lines(*demo_table(record(RESULTS / "demo.json")))
+    lines = as_text(table([record(RESULTS / "demo" / f"{name}.json") for name in RECORDS]))
     return "\n".join(["```", *lines, "```"])
+
+
+EVALUATIONS = ("fashion-bare", "fashion-randaa-released", "fashion-adaptive")
+
+
+def evaluations() -> str:
+    """The records of the shipped defence, one line each."""
+    from carso.report.tables import as_markdown, summary
+
+    found = [record(RESULTS / f"{name}.json") for name in EVALUATIONS]
+    return as_markdown(summary(found))
+
+
+def verdicts() -> str:
+    """What the records say of themselves."""
+    found = {name: record(RESULTS / f"{name}.json") for name in EVALUATIONS}
+    return "\n".join(f"- `{name}.json`: {one['verdict']}" for name, one in found.items())
+
+
+def adaptive() -> str:
+    """Attack by attack."""
+    from carso.report.tables import as_markdown, attacks, diagnostics
+
+    found = record(RESULTS / "fashion-adaptive.json")
+    command, seed = found["provenance"]["command"], found["seed"]
+    seconds, threads = found["provenance"]["seconds"], found["provenance"]["hardware"]["threads"]
+    return "\n\n".join(
+        [
+            f"`{command}`, seed {seed}, {math.ceil(seconds / 60)} minutes with {threads} thread"
+            f"{'s' if threads > 1 else ''}.",
+            as_markdown(attacks(found)),
+            as_markdown(diagnostics(found)),
+        ]
+    )
 
 
 def benchmarks() -> str:
@@ -38,14 +73,15 @@ def benchmarks() -> str:
     train, inference = found["train_step"], found["inference"]
     rows = [
         (
-            "purifier epoch with the bank, over its floor (median of turns)",
+            "`cifar10-small`, purifier epoch with the bank, over its floor (median of turns)",
             f"{train['with_bank_over_floor']:.3f}",
         ),
-        ("PGD-40 made anew, over the bank", f"{train['regenerating_over_with_bank']:.1f}"),
-        ("prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
+        ("`cifar10-small`, PGD-40 made anew, over the bank", f"{train['regenerating_over_with_bank']:.1f}"),
+        ("`cifar10-small`, prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
+        *eot_rows(found["eot"]),
         *(
             (
-                f"peak memory of a {what} at N = 8, whole / in chunks of 32 candidates",
+                f"`cifar10-small`, peak memory of a {what} at N = 8, whole / in chunks of 32 candidates",
                 f"{inference[f'{what}_whole_mib']:.0f} / "
                 f"{inference[f'{what}_chunked_mib']:.0f} MiB",
             )
@@ -53,8 +89,28 @@ def benchmarks() -> str:
         ),
     ]
     return "\n".join(
-        ["| `cifar10-small` | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)]
+        ["| | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)]
     )
+
+
+def eot_rows(found: Any) -> list[tuple[str, str]]:
+    """A gradient over many draws of the noise, the shared way over the two others."""
+    rows = []
+    for size, words in (("one_candidate", "one candidate"), ("eight_candidates", "8 candidates")):
+        part = found[size]
+        name = f"`fashion`, gradient over {found['draws']} draws of {words}"
+        rows += [
+            (f"{name}, over separate passes", f"{part['shared_over_separate']:.2f}"),
+            (f"{name}, over pyautoattack's loop", f"{part['shared_over_pyautoattack']:.2f}"),
+            (
+                f"{name}, peak memory: shared / separate / pyautoattack",
+                " / ".join(f"{part[f'{way}_mib']:.0f}" for way in EOT_WAYS) + " MiB",
+            ),
+        ]
+    return rows
+
+
+EOT_WAYS = ("shared", "separate", "pyautoattack")
 
 
 def accuracies() -> str:
@@ -111,25 +167,6 @@ def history() -> str:
     )
 
 
-def lab_fashion() -> str:
-    """What the shipped defence loses under an attack through its mean logits."""
-    found = record(RESULTS / "demo.json")
-    rows = [
-        f"| {line['images']} | {line['classifier']:.3f} | {line['defence']:.3f} |"
-        for line in found["lines"]
-    ]
-    return "\n".join(
-        [
-            f"`carso demo --json`: {found['count']} test images, eps = {found['eps']:g}, "
-            f"seed {found['seed']}.",
-            "",
-            "| images | classifier alone | defence |",
-            "| --- | --- | --- |",
-            *rows,
-        ]
-    )
-
-
 def lab_purifier() -> str:
     found = record(FASHION / "purifier.json")
     rows = [
@@ -174,7 +211,9 @@ PARTS = {
     "provenance": provenance,
     "history": history,
     "subset": subset,
-    "lab-fashion": lab_fashion,
+    "evaluations": evaluations,
+    "verdicts": verdicts,
+    "adaptive": adaptive,
     "lab-purifier": lab_purifier,
 }
 PAGES = (ROOT / "README.md", ROOT / "docs" / "lab_log.md", FASHION / "README.md")

@@ -130,7 +130,12 @@ def test_demo_writes_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_p
     code, out, _ = run(capsys, "demo", "--out", tmp_path, "--images", "10", "--json")
     found = json.loads(out)
     assert code == 0
-    assert [0 <= line["defence"] <= 1 for line in found["lines"]] == [True] * 3
+    classifier, published, adaptive = found["records"]
+    assert classifier["subject"]["kind"] == "classifier"
+    assert published["unreliable"]
+    assert published["attacks"][-1]["gradients"]["nan"] > 0.9
+    assert adaptive["accuracy"]["worst"]["value"] < published["accuracy"]["worst"]["value"]
+    assert "<html" in (tmp_path / "index.html").read_text(encoding="utf-8")
     with Image.open(tmp_path / "candidates.png") as picture:
         assert min(picture.size) > 300
 

@@ -132,9 +132,7 @@ class APGD:
 
     def __post_init__(self) -> None:
         if self.loss not in CLASSES_NEEDED:
-            raise CarsoError(
-                f"the losses of APGD are {', '.join(CLASSES_NEEDED)}, got {self.loss!r}"
-            )
+            raise CarsoError(f"the losses of APGD are ce, dlr and dlr-targeted, got {self.loss!r}")
 
     @property
     def period(self) -> int:

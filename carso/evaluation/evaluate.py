@@ -83,6 +83,10 @@ def evaluate(
             f"draws and chunk are at least 1 and samples not negative, got {draws}, {chunk} and "
             f"{samples}"
         )
+    if save_examples is not None and Path(save_examples).suffix != ".safetensors":
+        raise CarsoError(f"examples are saved as .safetensors, got {Path(save_examples).name}")
+    if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
+        raise CarsoError("evaluate computes in float32: give it model.float()")
     path = None if out is None else Path(out)
     with torch.random.fork_rng(), as_found(model):
         case, alike = prepared(

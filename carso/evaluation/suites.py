@@ -65,6 +65,14 @@ class Suite:
     independent: bool = False
     """Every attack on all images, as in the paper, instead of on those still standing."""
 
+    def __post_init__(self) -> None:
+        names = [planned.name for planned in self.attacks]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise CarsoError(
+                f"a suite names each attack once, got {', '.join(sorted(twice))} more often"
+            )
+
 
 def transfer(seed: int, samples: int) -> Planned:
     return Planned(

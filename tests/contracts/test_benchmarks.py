@@ -17,6 +17,8 @@ def test_recorded_ratios_are_within_their_bounds() -> None:
     for what in ("prediction", "gradient"):
         whole = record["inference"][f"{what}_whole_mib"]
         assert record["inference"][f"{what}_chunked_mib"] < whole
+    assert record["eot"]["one_candidate"]["shared_over_separate"] < 0.7
+    assert record["eot"]["one_candidate"]["shared_over_pyautoattack"] < 0.7
 
 
 def test_inference_benchmark_runs() -> None:
@@ -26,6 +28,17 @@ def test_inference_benchmark_runs() -> None:
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found["time_over_parts"] > 0.3
+
+
+def test_eot_benchmark_runs() -> None:
+    words = ["--batch", "2", "--draws", "2", "--turns", "1", "--json"]
+    command = [sys.executable, "benchmarks/eot.py", *words]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    for size in ("one_candidate", "eight_candidates"):
+        assert found[size]["shared_over_separate"] > 0
+        assert all(found[size][f"{way}_mib"] >= 0 for way in ("shared", "separate"))
 
 
 def test_training_benchmark_runs() -> None:

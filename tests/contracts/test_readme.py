@@ -16,6 +16,8 @@ from typer.main import get_command
 
 from carso import data
 from carso.cli import app
+from carso.evaluation.subject import Through
+from carso.evaluation.suites import SINGLE, SUITES, Effort, Suite, margin
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,6 +56,12 @@ def test_method_page_names_what_exists() -> None:
         assert re.search(rf"(def|class) {name}\b", source), name
 
 
+def shortest(seed: int, samples: int) -> Suite:
+    """The suite `quick` with its first attack only, and hardly any diagnostics."""
+    effort = Effort(images=4, steps=1, queries=1, eps=(0.0,))
+    return Suite(name="quick", attacks=(margin(1, 1, Through(samples=samples)),), effort=effort)
+
+
 def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     features = nn.Sequential(
         nn.Conv2d(1, 6, 5, stride=2), nn.ReLU(), nn.Identity(), nn.Conv2d(6, 8, 3, stride=2)
@@ -78,16 +86,39 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         test=whole.test.balanced(100),
     )
     monkeypatch.setattr(data, "load", lambda name: few)
+    monkeypatch.setitem(SUITES, "quick", shortest)
     (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
     scope: dict[str, object] = {}
     exec(example, scope)
     labels, candidates = scope["labels"], scope["candidates"]
+    assert "attacks" in scope["record"]  # type: ignore[operator]
     assert isinstance(labels, torch.Tensor)
     assert isinstance(candidates, torch.Tensor)
     assert labels.shape == (100,)
     assert candidates.shape == (8, 100, 1, 28, 28)
-    assert scope["weak_spot"](scope["x"]).shape == (100, 10)  # type: ignore[operator]
+
+
+def test_the_evaluation_example_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    project = types.ModuleType("my_project")
+    project.network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_project", project)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert "balanced(200)" in example
+    scope: dict[str, object] = {}
+    exec(example.replace("balanced(200)", "balanced(8)"), scope)
+    record = scope["record"]
+    assert isinstance(record, dict)
+    assert record["attacks"][0]["name"] == "autoattack"
+    assert (tmp_path / "records" / "mine.json").is_file()
+
+
+def test_the_evaluation_page_lists_every_suite_and_attack() -> None:
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    for name in (*SUITES, *SINGLE):
+        assert f"| `{name}` |" in page, name
 
 
 def test_the_wheel_holds_weights_images_and_scenarios(tmp_path: Path) -> None:
@@ -101,6 +132,7 @@ def test_the_wheel_holds_weights_images_and_scenarios(tmp_path: Path) -> None:
     for path in (
         "carso/py.typed",
         "carso/scenarios/fashion.toml",
+        "carso/report/page.html",
         "carso/weights/fashion/purifier.safetensors",
         "carso/weights/fashion/defence.json",
         "carso/data/embedded/fashion/train-images-idx3-ubyte.gz",

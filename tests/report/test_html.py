@@ -1,0 +1,464 @@
+"""The page: complete, self-contained, honest about what cannot be trusted, and safe to open."""
+
+import copy
+import re
+from html import escape
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from carso.report import charts
+from carso.report.html import duration, page
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
+
+
+def share(value: float) -> dict[str, float]:
+    return {"value": value, "low": max(0.0, value - 0.1), "high": min(1.0, value + 0.1)}
+
+
+def attack(name: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "what": f"what {name} does",
+        "through": "mean-logits",
+        "settings": f"Settings({name})",
+        "black_box": False,
+        "own_output": False,
+        "attacked": 3,
+        "broken": 1,
+        "accuracy_alone": share(0.5),
+        "accuracy_after": share(0.5),
+        "unreliable": False,
+        "reasons": [],
+        "gradients": {"nan": 0.0, "infinite": 0.0, "zero": 0.0},
+        "gradient_steps": {"images": [3, 3], "nan": [0, 0], "infinite": [0, 0], "zero": [0, 0]},
+        "outputs_not_finite": 0.0,
+        "passes": {"forward": 1000, "backward": 600},
+        "seconds": 2.5,
+        "library_warnings": [],
+        "right": [2, 0, None, 2],
+        "margin": [1.0, -1.0, None, 2.0],
+        "size": [0.1, 0.1, None, 0.1],
+        **changes,
+    }
+
+
+def entry(image: int, why: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "image": image,
+        "truth": "cat",
+        "attack": "push",
+        "margin": -1.5,
+        "answer_clean": "cat",
+        "answer_attacked": "dog",
+        "classifier_attacked": "cow",
+        "pictures": {
+            "clean": PIXEL, "attacked": PIXEL, "difference": PIXEL, "mean_candidate": PIXEL,
+        },
+        "candidates": [{"picture": PIXEL, "label": "dog"}, {"picture": PIXEL, "label": "cat"}],
+        "why": why,
+        **changes,
+    }  # fmt: skip
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "subject": {
+            "name": "net", "kind": "defence", "samples": 8, "aggregation": "mean", "weights": "w0",
+        },
+        "scenario": {"name": "tiny"},
+        "suite": {
+            "name": "quick", "draws": 2, "chunk": 100, "samples": 1, "gradient_cosine": 0.97,
+            "independent": False,
+        },
+        "threat": {"norm": "Linf", "eps": 0.1},
+        "seed": 17,
+        "data": {"set": "squares", "split": "test", "count": 4, "sha256": "a" * 64},
+        "provenance": {
+            "command": "carso evaluate net --images 4",
+            "made": "2026-01-02T03:04:05+00:00",
+            "revision": "c0ffee+",
+            "versions": {"python": "3.11", "torch": "2.0"},
+            "hardware": {"processor": "x86_64", "cores": 2, "threads": 1, "gpus": []},
+            "seconds": 3700.4,
+        },
+        "rerun": "carso evaluate net --images 4",
+        "verdict": "The defence net labels 0.500 of 4 images right.",
+        "unreliable": False,
+        "reasons": [],
+        "accuracy": {
+            "clean": share(0.75), "worst": share(0.5), "worst_on_all_draws": share(0.25),
+        },
+        "diagnostics": [
+            {"name": "gradients", "ok": True, "verdict": "Gradients are fine.", "figures": {}},
+            {
+                "name": "curve", "ok": True, "verdict": "It falls.",
+                "figures": {
+                    "points": [[0.0, 0.75], [0.1, 0.5], [0.95, 0.0]], "chance": 0.1, "steps": 15,
+                },
+            },
+            {"name": "diversity", "ok": None, "verdict": "One is as good.", "figures": {}},
+        ],
+        "attacks": [attack("push"), attack("shove", accuracy_alone=None)],
+        "images": {
+            "label": [0, 1, 2, 3],
+            "clean_right": [2, 2, 0, 2],
+            "clean_margin": [1.0, 0.5, -1.0, 3.0],
+            "worst_attack": ["push", "push", "", "push"],
+            "worst_right": [2, 0, 0, 1],
+            "worst_margin": [0.5, -1.5, -1.0, 0.1],
+            "worst_size": [0.1, 0.1, 0.0, 0.1],
+        },
+        "gallery": [entry(1, "most damaging"), entry(0, "as they come")],
+        **changes,
+    }  # fmt: skip
+
+
+def classifier() -> dict[str, Any]:
+    """The record of a plain classifier: one draw, no candidates."""
+    found = record(
+        subject={"name": "bare", "kind": "classifier", "weights": "w1"},
+        suite={"name": "standard", "draws": 1, "chunk": 100, "samples": 1},
+        verdict="The classifier bare labels 0.500 of 4 images right.",
+    )
+    found["images"] |= {"clean_right": [1, 1, 0, 1], "worst_right": [1, 0, 0, 1]}
+    for shown in found["gallery"]:
+        del shown["candidates"], shown["pictures"]["mean_candidate"]
+    return found
+
+
+class Reader(HTMLParser):
+    """The text, tags and attributes of a page; refuses one whose tags do not match."""
+
+    EMPTY = ("meta", "img", "br", "polyline")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def having(self, name: str) -> list[dict[str, str | None]]:
+        """The attributes of the elements with a class."""
+        return [found for _, found in self.tags if name in (found.get("class") or "").split()]
+
+
+def read(*records: dict[str, Any]) -> Reader:
+    return Reader(page(records))
+
+
+def test_needs_nothing_but_itself() -> None:
+    text = page([record(), classifier()])
+    assert text.startswith("<!DOCTYPE html>")
+    assert not re.search(r"https?:|//\w|url\(|@import|@font-face", text.replace(PIXEL, ""))
+    for tag, found in Reader(text).tags:
+        assert tag not in ("script", "link", "iframe", "object")
+        assert not any(name.startswith("on") for name in found)
+        assert (found.get("src") or "data:image/png;base64,").startswith("data:image/png;base64,")
+        assert (found.get("href") or "#").startswith("#")
+
+
+def test_links_lead_somewhere_and_ids_are_unique() -> None:
+    tags = read(record(), record(), classifier()).tags
+    ids = [found["id"] for _, found in tags if "id" in found]
+    assert len(ids) == len(set(ids))
+    links = {(found["href"] or "")[1:] for tag, found in tags if tag == "a"}
+    assert links
+    assert links <= set(ids)
+    assert {found["aria-labelledby"] for _, found in tags if "aria-labelledby" in found} <= set(ids)
+
+
+def test_headings_skip_no_level() -> None:
+    levels = [int(tag[1]) for tag, _ in read(record(), classifier()).tags if re.match(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_verdict_comes_first() -> None:
+    text = read(record()).text
+    assert text.index("No objection") < text.index(record()["verdict"]) < text.index("0.750")
+    assert "Do not trust" not in text
+
+
+def test_an_unreliable_record_is_not_to_be_trusted() -> None:
+    bad = record(unreliable=True, verdict="DO NOT TRUST THIS NUMBER. An upper bound.")
+    found = read(bad)
+    assert "No objection" not in found.text
+    assert found.text.index("Do not trust") < found.text.index("DO NOT TRUST THIS NUMBER.")
+    assert len(found.having("badge")) == len(found.having("verdict")) == 1
+    assert "bad" in (found.having("badge")[0]["class"] or "").split()
+    assert all("spoiled" in (bar["class"] or "") for bar in found.having("track")[-2:])
+
+
+def test_each_record_has_its_own_badge() -> None:
+    badges = read(record(), record(unreliable=True), record()).having("badge")
+    assert ["bad" in (badge["class"] or "").split() for badge in badges] == [False, True, False]
+
+
+def test_several_records_are_compared_and_one_is_not() -> None:
+    assert not read(record()).having("compare")
+    found = read(record(), classifier())
+    assert len(found.having("compare")) == 1
+    assert "worst case minus the first line's" in found.text
+    assert found.text.index("Compared") < found.text.index("Accuracy under each attack")
+
+
+def test_every_attack_and_every_diagnosis_is_there() -> None:
+    text = read(record()).text
+    for found in record()["attacks"]:
+        for word in (found["name"], found["what"], found["settings"]):
+            assert word in text
+    for found in record()["diagnostics"]:
+        assert found["verdict"] in text
+    assert "attacked 3 images, broke 1" in text
+
+
+def test_marks_of_diagnoses_are_words() -> None:
+    failing = record()
+    failing["diagnostics"][0]["ok"] = False
+    text = read(failing).text
+    assert [text.count(mark) for mark in ("FAILS", "note diversity", "ok curve")] == [1, 1, 1]
+
+
+def test_a_name_is_never_markup() -> None:
+    evil = '<script>alert("x")</script><img src=x onerror=y>'
+    bad = record(verdict=evil, rerun=evil, scenario={"name": evil})
+    bad["subject"]["name"] = bad["suite"]["name"] = bad["data"]["set"] = evil
+    bad["diagnostics"][0] |= {"name": evil, "verdict": evil}
+    bad["attacks"][0] |= {
+        "name": evil, "what": evil, "settings": evil, "unreliable": True, "reasons": [evil],
+        "library_warnings": [evil],
+    }  # fmt: skip
+    bad["gallery"][0] |= {"truth": evil, "attack": evil, "answer_clean": evil, "why": evil}
+    bad["gallery"][0]["candidates"][0]["label"] = evil
+    text = page([bad, bad])
+    assert evil not in text
+    assert escape(evil).replace("&quot;", "&#34;") in text
+    harmless = {tag for tag, _ in read(record(), record()).tags}
+    assert {tag for tag, _ in Reader(text).tags} <= harmless
+    assert not any("onerror" in found for _, found in Reader(text).tags)
+
+
+def test_bars_prefer_what_an_attack_did_alone() -> None:
+    asked = record(attacks=[
+        attack("push", accuracy_alone=share(0.6), accuracy_after=share(0.4)),
+        attack("shove", accuracy_alone=None, accuracy_after=share(0.3)),
+    ])  # fmt: skip
+    bars = charts.accuracies(asked)
+    assert [bar.share.value for bar in bars] == [0.75, 0.6, 0.3, 0.5, 0.25]
+    assert [bar.basis for bar in bars[1:3]] == ["on its own", "after those above"]
+    text = read(asked).text
+    assert "0.600 [0.500, 0.700]" in text
+    assert "0.300 [0.200, 0.400]" in text
+
+
+def test_bars_and_whiskers_are_where_the_numbers_are() -> None:
+    found = read(record())
+    styles = [style["style"] for style in found.having("whisker")]
+    assert styles[0] == "left:65%;width:20%"
+    assert [style["style"] for style in found.having("fill")] == [
+        "width:75%", "width:50%", "width:50%", "width:50%", "width:25%",
+    ]  # fmt: skip
+
+
+def test_an_unreliable_attack_says_why() -> None:
+    bad = attack(
+        "push",
+        unreliable=True,
+        reasons=["nearly all gradients were NaN"],
+        library_warnings=["zero gradient"],
+        gradients={"nan": 0.99999, "infinite": 0.00001, "zero": 0.0},
+        gradient_steps={"images": [3, 3], "nan": [2, 3], "infinite": [1, 0], "zero": [0, 0]},
+    )
+    found = read(record(attacks=[bad]))
+    assert "not to be trusted: nearly all gradients were NaN" in found.text
+    assert "the attack library warned: zero gradient" in found.text
+    assert "NaN >99.9% infinite <0.1% zero 0.0%" in found.text
+    assert ["spoiled" in (bar["class"] or "") for bar in found.having("track")] == [
+        False, True, False, False,
+    ]  # fmt: skip
+
+
+def test_gradients_step_by_step() -> None:
+    steps = {"images": [4, 4, 4, 0], "nan": [0, 0, 1, 0], "infinite": [0] * 4, "zero": [0, 0, 2, 0]}
+    runs = charts.runs(steps)
+    assert [(run.steps, run.seen, run.nan, run.zero) for run in runs] == [
+        (2, True, 0, 0), (1, True, 0.25, 0.5), (1, False, 0, 0),
+    ]  # fmt: skip
+
+
+def test_attacks_without_gradients_say_so() -> None:
+    nothing: dict[str, list[int]] = {"images": [], "nan": [], "infinite": [], "zero": []}
+    blind = attack(
+        "blind", passes={"forward": 9, "backward": 0}, gradient_steps=nothing, black_box=True
+    )
+    idle = attack(
+        "idle", attacked=0, broken=0, passes={"forward": 0, "backward": 0}, gradient_steps=nothing
+    )
+    found = read(record(attacks=[blind, idle]))
+    assert "blind follows no gradients" in found.text
+    assert "idle attacked no image" in found.text
+    assert "attacked no image: none was left standing" in found.text
+    assert not found.having("strip")
+
+
+def test_fates_count_every_image_once() -> None:
+    assert {fate.kind: fate.count for fate in charts.fates(record())} == {
+        "right": 1, "some": 1, "broken": 1, "wrong": 1,
+    }  # fmt: skip
+    assert [fate.count for fate in charts.fates(classifier())] == [2, 1, 1]
+
+
+def test_the_curve_and_its_landmarks() -> None:
+    curve = charts.curve(record())
+    assert curve is not None
+    assert [point.value for point in curve.points] == [0.75, 0.5, 0.0]
+    assert curve.threat == curve.points[1].across
+    assert curve.points[1].times == "1×"
+    found = read(record())
+    assert [len(found.having(name)) for name in ("dot", "chance", "diamond")] == [3, 1, 1]
+    assert "Accuracy against eps: 0.750 at 0, 0.500 at 0.1, 0.000 at 0.95" in page([record()])
+
+
+def test_the_threat_is_found_on_the_rounded_axis() -> None:
+    off = record(threat={"norm": "Linf", "eps": 8 / 255})
+    off["diagnostics"][1]["figures"]["points"] = [[0.0, 0.75], [0.031373, 0.5], [0.95, 0.0]]
+    curve = charts.curve(off)
+    assert curve is not None
+    assert curve.threat == 0.5
+
+
+def test_no_curve_no_plot() -> None:
+    assert "Accuracy against eps" not in read(record(diagnostics=[])).text
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0, -100.0])
+def test_the_histogram_holds_every_finite_lead(offset: float) -> None:
+    leads = record()
+    leads["images"]["clean_margin"] = [offset + 0.1 * i for i in range(50)] + [None]
+    leads["images"]["worst_margin"] = [offset - 0.1 * i for i in range(50)] + [None]
+    found = charts.histogram(leads)
+    assert found is not None
+    assert sum(column.clean for column in found.columns) == 50
+    assert sum(column.worst for column in found.columns) == 50
+    assert found.unknown == 2
+    assert len(found.columns) < 60
+    assert any(column.low == 0 or column.high == 0 for column in found.columns)
+    assert "2 leads are not finite" in read(leads).text
+
+
+def test_no_finite_lead_no_histogram() -> None:
+    leads = record()
+    leads["images"] |= {"clean_margin": [None] * 4, "worst_margin": [None] * 4}
+    assert "Lead of the right class" not in read(leads).text
+
+
+def test_the_gallery_shows_every_picture_once() -> None:
+    images = [found for tag, found in read(record()).tags if tag == "img"]
+    assert len(images) == 2 * (4 + 2)  # clean, attacked, difference, mean; two candidates
+    assert all(found["alt"] for found in images)
+    text = read(record()).text
+    assert text.index("Most damaging") < text.index("As they come")
+
+
+def test_wrong_labels_are_marked_in_words_too() -> None:
+    one = record(gallery=[entry(1, "most damaging")])
+    labels = read(one).having("label")
+    # clean, attacked, classifier alone, two candidates
+    assert ["wrong" in (label["class"] or "").split() for label in labels] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
+    assert "dog wrong" in read(one).text
+    assert len(read(one).having("missed")) == 1
+
+
+def test_an_image_that_no_attack_could_worsen_is_not_called_an_example() -> None:
+    text = read(record(gallery=[entry(2, "as they come", attack="")])).text
+    assert "No attack found anything worse than the image itself." in text
+    assert "Worst example by" not in text
+
+
+def test_a_classifier_has_no_candidates() -> None:
+    found = read(classifier())
+    assert len([tag for tag, _ in found.tags if tag == "img"]) == 2 * 3
+    assert "Candidates" not in found.text
+    assert "classifier, attacked" in found.text
+    assert "classifier alone, attacked" not in found.text
+    assert "draws label" not in found.text
+
+
+@pytest.mark.parametrize("gallery", [[], None])
+def test_an_empty_gallery(gallery: Any) -> None:
+    found = read(record(gallery=gallery))
+    assert "The record has no pictures." in found.text
+    assert not any(tag == "img" for tag, _ in found.tags)
+
+
+def test_a_lead_that_is_not_finite() -> None:
+    assert (
+        "lead of the right class"
+        not in read(record(gallery=[entry(1, "most damaging", margin=None)])).text.partition(
+            "Pictures Most"
+        )[2]
+    )
+
+
+def test_how_to_run_it_again() -> None:
+    text = read(record()).text
+    for fact in (
+        "carso evaluate net --images 4", "seed 17", "c0ffee, with changes", "torch 2.0",
+        "x86_64, 2 cores, 1 thread, no GPU", "3700 s (1 h 1 min)", "4: squares, test", "a" * 64,
+        "2,000 forward, 1,200 backward", "verdicts on 2 draws", "goes on where it was",
+    ):  # fmt: skip
+        assert fact in text
+
+
+def test_without_a_command() -> None:
+    bare = copy.deepcopy(record(rerun=""))
+    bare["provenance"]["command"] = ""
+    found = read(bare)
+    assert "No command is recorded" in found.text
+    assert not found.having("command")
+    bare["provenance"]["command"] = "carso evaluate other"
+    assert "carso evaluate other" in read(bare).text
+
+
+def test_what_a_record_may_lack() -> None:
+    least = record()
+    for name in ("rerun", "provenance", "scenario", "gallery", "seed"):
+        del least[name]
+    assert "No command is recorded" in read(least).text
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (1.25, 61.0, 3725.0)] == [
+        "1.2 s", "61 s (1 min 1 s)", "3725 s (1 h 2 min)",
+    ]  # fmt: skip
