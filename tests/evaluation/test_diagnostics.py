@@ -1,0 +1,316 @@
+"""Diagnostics catch planted defects, and leave a healthy model in peace."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import carso
+from carso import data
+from carso.attacks.auto_attack import APGD
+from carso.defence import Carso
+from carso.evaluation.case import Case
+from carso.evaluation.diagnostics import (
+    Examination,
+    coarse,
+    gradients,
+    health,
+    reasons_against,
+)
+from carso.evaluation.parts import Parts
+from carso.evaluation.protocol import fight
+from carso.evaluation.subject import DefenceSubject, Through
+from carso.evaluation.suites import Effort, Planned, Suite, apgd, margin, suite
+from carso.threat import Linf
+
+EPS = 0.03
+EFFORT = Effort(images=12, steps=12, queries=150, eps=(0.0, 1.0, 4.0))
+
+
+def with_attacks(*attacks: Planned) -> Suite:
+    return Suite(name="chosen", attacks=attacks, effort=EFFORT)
+
+
+def evaluated(model: nn.Module, images: Tensor, labels: Tensor, **settings: Any) -> dict[str, Any]:
+    plan = with_attacks(margin(10, 1, Through()), apgd("ce", 10, Through()))
+    return carso.evaluate(model, images, labels, **{"eps": EPS, "suite": plan, **settings})
+
+
+def failed(record: dict[str, Any]) -> set[str]:
+    return {found["name"] for found in record["diagnostics"] if found["ok"] is False}
+
+
+def diagnosis(record: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [found for found in record["diagnostics"] if found["name"] == name]
+    return found  # type: ignore[no-any-return]
+
+
+# Health.
+
+
+@pytest.mark.parametrize("kind", ["classifier", "defence"])
+def test_a_healthy_model_is_left_in_peace(
+    kind: str, classifier: nn.Module, defence: Carso, images: Tensor, labels: Tensor
+) -> None:
+    record = evaluated(classifier if kind == "classifier" else defence, images, labels)
+    assert failed(record) == set()
+    assert not record["unreliable"]
+    assert record["reasons"] == []
+    for attack in record["attacks"]:
+        assert not attack["unreliable"]
+        assert attack["gradients"] == {"nan": 0, "infinite": 0, "zero": 0}
+        assert attack["outputs_not_finite"] == 0
+    points = diagnosis(record, "curve")["figures"]["points"]
+    assert [radius for radius, _ in points] == [0, EPS, 4 * EPS, 0.95]
+    assert points[0][1] == record["accuracy"]["clean"]["value"]
+    assert points[-1][1] == 0
+
+
+def test_every_diagnosis_is_made_and_only_some_can_fail(tiny_record: dict[str, Any]) -> None:
+    found = {entry["name"]: entry["ok"] for entry in tiny_record["diagnostics"]}
+    assert list(found) == [
+        "gradients", "curve", "more effort", "noise", "black box", "masking", "diversity",
+        "precision",
+    ]  # fmt: skip
+    assert found["diversity"] is None
+    assert all(isinstance(entry["verdict"], str) and entry["verdict"] for entry in
+               tiny_record["diagnostics"])  # fmt: skip
+
+
+def test_a_plain_classifier_has_no_candidates_and_no_aggregation(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = evaluated(classifier, images, labels)
+    assert diagnosis(record, "diversity")["ok"] is None
+    assert diagnosis(record, "precision")["ok"] is None
+
+
+# Planted defects.
+
+
+class Scaled(nn.Module):
+    """Logits so far apart that the cross-entropy is flat in float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1e6 * self.network(x)
+
+
+class Rounded(Scaled):
+    """Pixels or logits that are rounded have no gradient at all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (8 * self.network(x)).round() / 8  # type: ignore[no-any-return]
+
+
+def test_logits_that_saturate_the_loss_are_found(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    plan = with_attacks(apgd("ce", 10, Through()))
+    record = evaluated(Scaled(classifier), images, labels, suite=plan)
+    (attack,) = record["attacks"]
+    assert attack["gradients"]["zero"] > 0.5
+    assert attack["unreliable"]
+    assert any("exactly zero" in reason for reason in attack["reasons"])
+    assert record["unreliable"]
+    assert "gradients" in failed(record)
+    assert record["verdict"].startswith("DO NOT TRUST THIS NUMBER.")
+    # A short attack on the margin, which does not saturate, goes below its figure.
+    assert "masking" in failed(record)
+
+
+def test_an_attack_that_saturation_does_not_hurt_may_be_trusted(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = evaluated(Scaled(classifier), images, labels)  # margin descent is part of it
+    assert record["attacks"][1]["attacked"] == 0 or record["attacks"][1]["unreliable"]
+    assert "gradients" not in failed(record)
+    assert record["accuracy"] == evaluated(classifier, images, labels)["accuracy"]
+
+
+def test_rounding_is_found(classifier: nn.Module, images: Tensor, labels: Tensor) -> None:
+    record = evaluated(Rounded(classifier), images, labels)
+    assert record["unreliable"]
+    assert "gradients" in failed(record)
+    assert diagnosis(record, "gradients")["figures"]["sound"] == []
+    assert "curve" in failed(record)
+    for attack in record["attacks"]:
+        assert attack["gradients"]["zero"] == 1
+
+
+def test_nan_gradients_of_a_defence_are_found(
+    classifier: nn.Module, purifier: type, spoiling: type, images: Tensor, labels: Tensor
+) -> None:
+    model = Carso(classifier, purifier(), samples=2, final_classifier=spoiling(classifier, "nan"))
+    record = evaluated(model, images, labels, samples=1)
+    assert {"gradients", "curve"} <= failed(record)
+    assert "No attack had gradients to follow" in diagnosis(record, "gradients")["verdict"]
+    assert record["attacks"][0]["gradients"]["nan"] == 1
+    assert record["attacks"][0]["gradient_steps"]["nan"] == [11] * 10
+
+
+@pytest.mark.parametrize("how", ["negated", "random"])
+def test_gradients_that_mislead_are_found(
+    how: str, classifier: nn.Module, spoiling: type, images: Tensor, labels: Tensor
+) -> None:
+    """They are finite and not zero: only their use shows what they are worth."""
+    record = evaluated(spoiling(classifier, how), images, labels)
+    assert record["unreliable"]
+    assert "gradients" not in failed(record)
+    assert failed(record) & {"noise", "black box", "more effort", "curve"}
+    healthy = evaluated(classifier, images, labels)
+    assert record["accuracy"]["worst"]["value"] > healthy["accuracy"]["worst"]["value"]
+
+
+def test_a_defence_whose_own_output_is_masked_is_found(
+    make_classifier: Callable[..., nn.Module], purifier: type, images: Tensor
+) -> None:
+    """As published: attacking the log-odds of saturated probabilities finds nothing."""
+    network = make_classifier(scale=40.0)
+    with torch.no_grad():
+        labels = network(images).argmax(dim=1)
+    model = Carso(network, purifier(size=0.01), samples=4)
+    plan = with_attacks(apgd("ce", 10, Through(view="released")))
+    record = evaluated(model, images, labels, suite=plan)
+    (attack,) = record["attacks"]
+    assert attack["own_output"]
+    assert attack["gradients"]["nan"] > 0.5
+    assert {"gradients", "masking"} <= failed(record)
+    assert diagnosis(record, "masking")["figures"]["masked"]
+    assert diagnosis(record, "precision")["figures"]["released_infinite"] > 0.5
+    assert diagnosis(record, "precision")["ok"]  # the defence's own aggregation is exact
+
+
+def test_an_attack_that_is_too_weak_is_found(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = evaluated(classifier, images, labels, suite=with_attacks(margin(1, 1, Through())))
+    assert {"more effort", "masking"} & failed(record)
+
+
+def test_the_shipped_defence_attacked_as_published_had_no_gradients() -> None:
+    """More than nine of ten gradients of the released log-odds are NaN."""
+    defence = carso.load("fashion")
+    images, labels = data.load("fashion-embedded").test.balanced(10).batch(slice(None))
+    case = Case(
+        subject=DefenceSubject(defence), images=images, labels=labels,
+        threat=Linf(eps=defence.scenario.threat.eps), seed=0, draws=2, samples=1, classes=10,
+    )  # fmt: skip
+    plan = with_attacks(
+        apgd("ce", 4, Through(view="released")),
+        replace(apgd("ce", 4, Through(samples=1)), name="healthy"),
+    )
+    plan = replace(plan, independent=True)
+    battle = fight(case, plan, Parts(None, {}), chunk=10, counted=lambda *_: lambda done: None)
+    released, healthy = (health(battle, number) for number in range(2))
+    assert released["shares"]["nan"] > 0.9
+    assert healthy["shares"] == {"nan": 0, "infinite": 0, "zero": 0}
+    (reason, *_) = reasons_against(plan.attacks[0], released)
+    assert reason.startswith("nearly all gradients were NaN")
+    exam = Examination(case=case, plan=plan, battle=battle, training_kl=None)
+    assert gradients(exam).figures["sound"] == ["healthy"]
+    alone = replace(plan, attacks=plan.attacks[:1])
+    only = replace(battle, outcomes=battle.outcomes[:1], after=battle.after[:1])
+    spoiled = Examination(case=case, plan=alone, battle=only, training_kl=None)
+    assert gradients(spoiled).ok is False
+
+
+# The black box.
+
+
+def test_a_black_box_that_comes_first_beats_nobody(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    """What it breaks before the others had their turn says nothing of their gradients."""
+    attacks = ("square", "margin@mean-logits")
+    record = carso.evaluate(classifier, images, labels, eps=0.15, suite="tiny", attacks=attacks)
+    assert record["attacks"][0]["broken"] > 2
+    assert diagnosis(record, "black box")["ok"]
+    assert not record["unreliable"]
+
+
+def test_a_black_box_among_independent_attacks_beats_nobody(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = carso.evaluate(classifier, images, labels, eps=0.15, suite="tiny-independent")
+    assert record["attacks"][2]["broken"] > 2
+    assert diagnosis(record, "black box")["ok"]
+
+
+def test_the_black_box_of_the_suite_is_the_one_that_is_judged(
+    classifier: nn.Module, spoiling: type, images: Tensor, labels: Tensor
+) -> None:
+    record = carso.evaluate(spoiling(classifier, "negated"), images, labels, eps=0.15, suite="tiny")
+    figures = diagnosis(record, "black box")["figures"]
+    assert figures["broken"] == record["attacks"][2]["broken"] > 2
+    assert figures["tried"] == record["attacks"][2]["attacked"]
+    assert "black box" in failed(record)
+
+
+# Pieces.
+
+
+def planned(through: Through | None = None) -> Planned:
+    attack = APGD(loss="ce")
+    return Planned(name="attack", what="", attack=attack, through=through or Through())
+
+
+def found(
+    nan: float = 0, infinite: float = 0, zero: float = 0, outputs: float = 0
+) -> dict[str, Any]:
+    return {
+        "shares": {"nan": nan, "infinite": infinite, "zero": zero},
+        "outputs_not_finite": outputs,
+        "passes": {"forward": 100, "backward": 100},
+    }
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        (found(nan=0.005, infinite=0.005), []),
+        (found(nan=0.006, infinite=0.006), ["NaN or infinite (1.2%)"]),
+        (found(nan=0.97), ["nearly all gradients were NaN or infinite (97.0%)"]),
+        (found(zero=0.09), []),
+        (found(zero=0.4), ["exactly zero (40.0%)"]),
+        (found(outputs=0.02), ["2.0% of the outputs were not finite"]),
+        (found(nan=0.5, zero=0.5), ["NaN or infinite (50.0%)", "exactly zero (50.0%)"]),
+    ],
+)
+def test_reasons_against_an_attack(measured: dict[str, Any], words: list[str]) -> None:
+    reasons = reasons_against(planned(), measured)
+    assert len(reasons) == len(words)
+    for reason, part in zip(reasons, words, strict=True):
+        assert part in reason
+
+
+def test_an_attack_without_gradients_has_none_to_lose() -> None:
+    measured = found(nan=1.0)
+    measured["passes"]["backward"] = 0
+    assert reasons_against(planned(), measured) == []
+    square = suite("adaptive", seed=0, samples=1).attacks[-1]
+    assert square.black_box
+    assert reasons_against(square, found(zero=1.0)) == []
+
+
+def test_many_steps_are_added_up_in_equal_spans() -> None:
+    counts = torch.arange(250)
+    spans = coarse(counts)
+    assert len(spans) <= 101
+    assert sum(spans) == int(counts.sum())
+    assert coarse(torch.arange(101)) == list(range(101))
+    assert coarse(torch.zeros(0, dtype=torch.int64)) == []
+
+
+def test_a_curve_is_cut_where_nothing_can_hold(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = evaluated(classifier, images, labels, eps=0.5)
+    points = diagnosis(record, "curve")["figures"]["points"]
+    assert [radius for radius, _ in points] == [0, 0.5, 0.95]
