@@ -12,13 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measuring import memory_growth, timed
+from measuring import in_own_process, memory_growth, timed
 from pyautoattack.autopgd_base import APGDAttack
 
 import carso
@@ -59,19 +57,12 @@ def times(batch: int, draws: int, samples: int, turns: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def memory(way: str, batch: int, draws: int, samples: int) -> float:
-    """Peak memory in MiB, measured in a process of its own."""
-    words = [way, str(batch), str(draws), str(samples)]
-    command = [sys.executable, __file__, "--memory-of", *words]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
 def measured(batch: int, draws: int, samples: int, turns: int) -> dict[str, float]:
     seconds = times(batch, draws, samples, turns)
     return {
         "shared_over_separate": seconds["shared"] / seconds["separate"],
         "shared_over_pyautoattack": seconds["shared"] / seconds["pyautoattack"],
-        **{f"{way}_mib": memory(way, batch, draws, samples) for way in WAYS},
+        **{f"{way}_mib": in_own_process(__file__, way, batch, draws, samples) for way in WAYS},
     }
 
 

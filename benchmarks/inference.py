@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 
 import torch
-from measuring import memory_growth, timed
+from measuring import in_own_process, memory_growth, timed
 from synthetic import random_images
 
 from carso import scenario_file
@@ -63,13 +61,6 @@ def ratio(name: str, batch: int, samples: int, turns: int) -> float:
     )
 
 
-def memory(name: str, batch: int, samples: int, *, gradient: bool, chunked: bool) -> float:
-    """Peak memory of one prediction in MiB, measured in a process of its own."""
-    words = [name, str(batch), str(samples), str(int(gradient)), str(int(chunked))]
-    command = [sys.executable, __file__, "--memory-of", *words]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
 def memory_of(name: str, batch: int, samples: int, gradient: bool, chunked: bool) -> float:
     defence = defence_of(name, samples)
     defence.max_batch = CHUNK if chunked else None
@@ -109,9 +100,8 @@ def main() -> None:
     for gradient in (False, True):
         for chunked in (False, True):
             key = f"{'gradient' if gradient else 'prediction'}_{'chunked' if chunked else 'whole'}"
-            found[f"{key}_mib"] = memory(
-                options.scenario, options.batch, options.samples, gradient=gradient, chunked=chunked
-            )
+            numbers = (options.batch, options.samples, int(gradient), int(chunked))
+            found[f"{key}_mib"] = in_own_process(__file__, options.scenario, *numbers)
     if options.json:
         print(json.dumps(found, indent=1))
         return

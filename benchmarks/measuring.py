@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,12 @@ def timed(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
+
+
+def in_own_process(script: str, *words: object) -> float:
+    """The number that `script --memory-of words...` prints."""
+    command = [sys.executable, script, "--memory-of", *map(str, words)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def memory_growth(action: Callable[[], object]) -> float:

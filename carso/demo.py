@@ -7,8 +7,8 @@ that the released code computes; the same defence attacked through its mean logi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from carso import data as data_sets
 from carso.attacks.gradient import Model
 from carso.attacks.saved import read_examples
 from carso.deployed import Deployed, folder_of, load
-from carso.evaluation.evaluate import evaluate
+from carso.evaluation.evaluate import evaluate, silent
 from carso.evaluation.named import posterior_kl
 from carso.evaluation.protocol import Counted
 from carso.evaluation.record import write
 from carso.evaluation.statistics import percent
 from carso.evaluation.subject import Through
-from carso.evaluation.suites import Effort, Suite, apgd, margin, saved_examples
+from carso.evaluation.suites import Effort, Suite, apgd, quick, saved_examples
 from carso.report import write_page
 from carso.report.figures import Purification, picture
 from carso.report.tables import Row, Table, interval
@@ -45,18 +45,9 @@ class Demo:
     page: Path
 
 
-def short_attacks(samples: int = 1) -> Suite:
-    """Through the logits: of the classifier, or the mean ones of the defence."""
-    through = Through(samples=samples)
-    return Suite(
-        name="short, through the mean logits",
-        attacks=(
-            margin(20, 1, through),
-            apgd("ce", 20, through),
-            apgd("dlr-targeted", 10, through, targets=3),
-        ),
-        effort=EFFORT,
-    )
+def short_attacks(seed: int) -> Suite:
+    """The suite `quick` with fewer diagnostics: through logits, the mean ones of a defence."""
+    return replace(quick(seed, samples=1), name="quick, fewer diagnostics", effort=EFFORT)
 
 
 def published_attacks(examples: Path) -> Suite:
@@ -67,10 +58,6 @@ def published_attacks(examples: Path) -> Suite:
         effort=EFFORT,
         independent=True,
     )
-
-
-def silent(what: str, total: int) -> Callable[[int], None]:
-    return lambda done: None
 
 
 def run(
@@ -97,11 +84,11 @@ def run(
         )  # fmt: skip
 
     examples = folder / EXAMPLES
-    classifier = evaluated(defence.classifier, short_attacks(), save_examples=examples)
+    classifier = evaluated(defence.classifier, short_attacks(seed), save_examples=examples)
     records = (
         classifier,
         evaluated(defence, published_attacks(examples)),
-        evaluated(defence, short_attacks()),
+        evaluated(defence, short_attacks(seed)),
     )
     drawn = folder / "candidates.png"
     draw(defence, images, read_examples(examples)["examples"], labels, drawn)

@@ -68,29 +68,33 @@ def adaptive() -> str:
     )
 
 
+SMALL = "`cifar10-small`"
+
+
 def benchmarks() -> str:
     found = record(RESULTS / "benchmarks.json")
     train, inference = found["train_step"], found["inference"]
     rows = [
         (
-            "`cifar10-small`, purifier epoch with the bank, over its floor (median of turns)",
+            f"{SMALL}, purifier epoch with the bank, over its floor (median of turns)",
             f"{train['with_bank_over_floor']:.3f}",
         ),
-        ("`cifar10-small`, PGD-40 made anew, over the bank", f"{train['regenerating_over_with_bank']:.1f}"),
-        ("`cifar10-small`, prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
+        (
+            f"{SMALL}, PGD-40 made anew, over the bank",
+            f"{train['regenerating_over_with_bank']:.1f}",
+        ),
+        (f"{SMALL}, prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
         *eot_rows(found["eot"]),
         *(
             (
-                f"`cifar10-small`, peak memory of a {what} at N = 8, whole / in chunks of 32 candidates",
+                f"{SMALL}, peak memory of a {what} at N = 8, whole / in chunks of 32",
                 f"{inference[f'{what}_whole_mib']:.0f} / "
                 f"{inference[f'{what}_chunked_mib']:.0f} MiB",
             )
             for what in ("prediction", "gradient")
         ),
     ]
-    return "\n".join(
-        ["| | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)]
-    )
+    return "\n".join(["| | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
 
 
 def eot_rows(found: Any) -> list[tuple[str, str]]:

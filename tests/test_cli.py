@@ -140,6 +140,40 @@ def test_demo_writes_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_p
         assert min(picture.size) > 300
 
 
+def test_evaluate_writes_a_record_and_report_a_page(
+    capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mini.json"
+    words = ("evaluate", trained, "--images", "2", "--out", path, "--draws", "2")
+    code, out, _ = run(capsys, *words)
+    assert code == 0
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["verdict"] in out
+    assert str(path) in out
+    assert record["scenario"]["name"] == "mini"
+    assert record["suite"]["draws"] == 2
+    code, out, _ = run(capsys, "report", path, path, "--out", tmp_path / "report")
+    assert code == 0
+    assert record["verdict"] in out
+    for name in ("index.html", "tables.md", "tables.tex"):
+        assert (tmp_path / "report" / name).stat().st_size > 500
+
+
+def test_wrong_words_for_evaluate_and_report(
+    capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path
+) -> None:
+    fails(capsys, "evaluate", "nobody", says=["nobody", "fashion"])
+    fails(capsys, "evaluate", trained, "--images", "2", "--suite", "odd", says=["odd", "adaptive"])
+    fails(capsys, "evaluate", trained, "--images", "2", "--attacks", "odd", says=["odd", "randaa"])
+    fails(capsys, "evaluate", trained, "--images", "999", says=["--images", "999"])
+    fails(capsys, "evaluate", trained, "--split", "train", says=["split", "train", "validation"])
+    fails(capsys, "evaluate", trained, "--images", "2", "--eps", "2", says=["eps", "2"])
+    fails(capsys, "evaluate", "fashion", "--on", "mnist-like", says=["mnist-like"])
+    fails(capsys, "report", tmp_path / "none.json", says=["none.json"])
+    (tmp_path / "odd.json").write_text("{}")
+    fails(capsys, "report", tmp_path / "odd.json", says=["odd.json", "carso evaluate"])
+
+
 def test_a_run_predicts_and_resumes(
     capsys: pytest.CaptureFixture[str], trained: Path, photos: Path, tmp_path: Path
 ) -> None:

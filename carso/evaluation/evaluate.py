@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from carso import tensor_files
+from carso.defence import Carso
 from carso.errors import CarsoError
 from carso.evaluation import record as records
 from carso.evaluation.case import Case
@@ -195,9 +196,10 @@ def planned(
 
 @contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
-    """Leave a module of the user's in the mode, and with the gradients, that it came with."""
+    """Leave a module of the user's in the mode, and with the gradients and noise, it came with."""
     modes = [(module, module.training) for module in model.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    noise = model.noise.get_state() if isinstance(model, Carso) else None
     try:
         yield
     finally:
@@ -205,6 +207,9 @@ def as_found(model: nn.Module) -> Iterator[None]:
             module.training = mode
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+        if noise is not None:
+            cast(Carso, model).noise = Generator(cast(Carso, model).noise.device)
+            cast(Carso, model).noise.set_state(noise)
 
 
 def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -68,6 +68,8 @@ def entry(case: Case, battle: Battle, place: int, classes: Sequence[str]) -> dic
 
 def png(image: Tensor) -> str:
     """(C, H, W) in [0, 1] as a PNG in base64."""
+    if len(image) not in (1, 3):
+        image = image.mean(dim=0, keepdim=True)  # no colours that an eye knows
     pixels = (image.clamp(0, 1) * 255).round().byte().cpu().numpy()
     array = pixels[0] if len(pixels) == 1 else numpy.moveaxis(pixels, 0, 2)
     buffer = io.BytesIO()

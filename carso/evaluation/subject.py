@@ -148,6 +148,7 @@ def verdict(
         subject.reseed(generator(seed, "verdict", *path).initial_seed())
         for _ in range(draws):
             predicted, scores = subject.answers(images)
-            right += (predicted == labels).cpu()
+            answered = ~scores.isnan().any(dim=1)  # argmax makes the first class of a NaN
+            right += ((predicted == labels) & answered).cpu()
             margin += margins(scores, labels).cpu() / draws
     return Verdict(right=right, margin=margin)
