@@ -185,6 +185,9 @@ def evaluate(
         int, typer.Option(help="Candidates an attack averages in a step; 0: measured.", min=0)
     ] = 0,
     chunk: Annotated[int, typer.Option(help="Images attacked at once.", min=1)] = 100,
+    max_batch: Annotated[
+        int, typer.Option(help="Candidates in memory at once; fewer for large networks.", min=1)
+    ] = 1024,
     data: DataOption = None,
     download: Annotated[bool, typer.Option(help="Download the data set if missing.")] = False,
     device: DeviceOption = "cpu",
@@ -210,6 +213,7 @@ def evaluate(
             Images(count=images, split=split, on=on, folder=data, download=download),
             bare=bare,
             aggregation=aggregation,
+            max_batch=max_batch,
             eps=eps,
             examples=examples,
             device=place,

@@ -1,6 +1,8 @@
-"""Runs the benchmarks and records what they print, for README and docs.
+"""Runs benchmarks and records what they print, for README and docs.
 
-python scripts/record_benchmarks.py docs/results/benchmarks.json
+python scripts/record_benchmarks.py docs/results/benchmarks.json [NAME...]
+
+Without names all of them; with names only these, and the others stay as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from carso import files
 from carso.provenance import provenance
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+NAMES = ("train_step", "inference", "eot")
 
 
 def measured(name: str) -> Any:
@@ -23,9 +26,11 @@ def measured(name: str) -> Any:
 
 
 def main() -> None:
-    names = ("train_step", "inference", "eot")
-    record = {name: measured(name) for name in names}
-    files.write_json(Path(sys.argv[1]), {**record, "provenance": provenance()})
+    path, *names = sys.argv[1:]
+    record = files.read_json(Path(path)) if Path(path).exists() else {}
+    for name in names or NAMES:
+        record[name] = {**measured(name), "provenance": provenance()}
+    files.write_json(Path(path), record)
 
 
 if __name__ == "__main__":

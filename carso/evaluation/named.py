@@ -57,6 +57,7 @@ def evaluate_named(
     *,
     bare: bool,
     aggregation: str,
+    max_batch: int | None = None,
     eps: float | None,
     examples: Path | None,
     device: torch.device,
@@ -66,7 +67,7 @@ def evaluate_named(
 ) -> dict[str, Any]:
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
     chosen = {"aggregation": aggregation} if aggregation else {}
-    defence = load(name, device=device, seed=seed, **chosen)
+    defence = load(name, device=device, seed=seed, max_batch=max_batch, **chosen)
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
         "posterior_kl": posterior_kl(folder_of(name)),
