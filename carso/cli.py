@@ -236,13 +236,9 @@ def evaluate(
 
 def print_record(record: dict[str, Any]) -> None:
     """The verdict, the attacks and the diagnostics of a record."""
-    from carso.report import tables
+    from carso.report import terminal
 
-    print(record["verdict"])
-    for table in (tables.attacks(record), tables.diagnostics(record)):
-        print()
-        print("\n".join(tables.as_text(table)))
-    print()
+    print("\n".join(terminal([record])))
 
 
 @app.command()

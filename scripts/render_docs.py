@@ -34,7 +34,12 @@ def demo() -> str:
     return "\n".join(["```", *lines, "```"])
 
 
-EVALUATIONS = ("fashion-bare", "fashion-randaa-released", "fashion-adaptive")
+EVALUATIONS = (
+    "fashion-bare-adaptive",
+    "fashion-bare-standard",
+    "fashion-randaa-released",
+    "fashion-adaptive",
+)
 
 
 def evaluations() -> str:
@@ -231,17 +236,26 @@ def rendered(text: str) -> str:
     return re.sub(r"<!-- begin ([\w-]+) -->.*?<!-- end \1 -->", fill, text, flags=re.DOTALL)
 
 
+def reports() -> dict[Path, str]:
+    """The page and the tables of the records."""
+    from carso.report import rendered_files
+
+    return rendered_files([RESULTS / f"{name}.json" for name in EVALUATIONS], RESULTS)
+
+
 def main() -> None:
-    stale = []
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        if rendered(text) != text:
-            stale.append(page)
-            if "--check" not in sys.argv:
-                page.write_text(rendered(text), encoding="utf-8")
-    for page in stale:
-        print(f"{'stale' if '--check' in sys.argv else 'written'}: {page.relative_to(ROOT)}")
-    sys.exit(1 if stale and "--check" in sys.argv else 0)
+    wanted = {page: rendered(page.read_text(encoding="utf-8")) for page in PAGES} | reports()
+    stale = [
+        path
+        for path, text in wanted.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    checking = "--check" in sys.argv
+    for path in stale:
+        if not checking:
+            path.write_text(wanted[path], encoding="utf-8")
+        print(f"{'stale' if checking else 'written'}: {path.relative_to(ROOT)}")
+    sys.exit(1 if stale and checking else 0)
 
 
 if __name__ == "__main__":

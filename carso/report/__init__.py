@@ -20,28 +20,51 @@ def write_page(found: Sequence[dict[str, Any]], path: Path) -> None:
 
 def write_report(paths: Sequence[Path], folder: Path) -> tuple[list[str], list[Path]]:
     """The lines for the terminal, and the files written into `folder`."""
+    written = rendered_files(paths, folder)
+    for path, text in written.items():
+        files.write_text(path, text)
+    return terminal([records.read(path) for path in paths]), list(written)
+
+
+def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
+    """The page and the tables of records, as the files in `folder` that they belong into."""
+    from carso.report.html import page
+
     found = [records.read(path) for path in paths]
+    return {
+        folder / "index.html": page(found),
+        folder / "tables.md": markdown(found) + "\n",
+        folder / "tables.tex": latex(found) + "\n",
+    }
+
+
+def heading(record: dict[str, Any]) -> str:
+    return f"{tables.title(record)}: {record['suite']['name']}"
+
+
+def terminal(found: Sequence[dict[str, Any]]) -> list[str]:
+    """The tables of records as lines of text."""
     lines: list[str] = []
-    markdown, latex = [], []
     if len(found) > 1:
-        table = tables.summary(found)
-        lines += [*tables.as_text(table), ""]
-        markdown.append(tables.as_markdown(table))
-        latex.append(tables.as_latex(table, "All records"))
+        lines += [*tables.as_text(tables.summary(found)), ""]
     for record in found:
-        heading = f"{tables.title(record)}: {record['suite']['name']}"
-        table = tables.attacks(record)
-        lines += [heading, record["verdict"], "", *tables.as_text(table), ""]
+        lines += [heading(record), record["verdict"], ""]
+        lines += [*tables.as_text(tables.attacks(record)), ""]
         lines += [*tables.as_text(tables.diagnostics(record)), ""]
-        markdown += [
-            f"## {heading}",
-            record["verdict"],
-            tables.as_markdown(table),
-            tables.as_markdown(tables.diagnostics(record)),
-        ]
-        latex.append(tables.as_latex(table, heading))
-    written = [folder / name for name in ("index.html", "tables.md", "tables.tex")]
-    write_page(found, written[0])
-    files.write_text(written[1], "\n\n".join(markdown) + "\n")
-    files.write_text(written[2], "\n\n".join(latex) + "\n")
-    return lines, written
+    return lines
+
+
+def markdown(found: Sequence[dict[str, Any]]) -> str:
+    """The tables of records in Markdown."""
+    parts = [tables.as_markdown(tables.summary(found))] if len(found) > 1 else []
+    for record in found:
+        parts += [f"## {heading(record)}", record["verdict"]]
+        parts += [tables.as_markdown(make(record)) for make in (tables.attacks, tables.diagnostics)]
+    return "\n\n".join(parts)
+
+
+def latex(found: Sequence[dict[str, Any]]) -> str:
+    """The tables of records in LaTeX (package booktabs)."""
+    parts = [tables.as_latex(tables.summary(found), "All records")] if len(found) > 1 else []
+    parts += [tables.as_latex(tables.attacks(record), heading(record)) for record in found]
+    return "\n\n".join(parts)
