@@ -21,11 +21,12 @@ from carso.attacks.saved import read_examples
 from carso.deployed import Deployed, folder_of, load
 from carso.evaluation.evaluate import evaluate, silent
 from carso.evaluation.named import posterior_kl
+from carso.evaluation.plan import Effort, Suite, apgd, saved_examples
 from carso.evaluation.protocol import Counted
 from carso.evaluation.record import write
 from carso.evaluation.statistics import percent
 from carso.evaluation.subject import Through
-from carso.evaluation.suites import Effort, Suite, apgd, quick, saved_examples
+from carso.evaluation.suites import quick
 from carso.report import write_page
 from carso.report.figures import Purification, picture
 from carso.report.tables import Row, Table, interval

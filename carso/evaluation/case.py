@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,10 +11,12 @@ from torch import Tensor
 from carso.attacks.gradient import Attack, verified
 from carso.attacks.probe import Probe
 from carso.evaluation.parts import as_tensor
+from carso.evaluation.plan import Planned
 from carso.evaluation.subject import Subject, Through, Verdict, verdict
-from carso.evaluation.suites import Planned
 from carso.randomness import generator, seeded
 from carso.threat import Linf
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +90,7 @@ class Case:
     samples: int
     """Candidates that give an attack on this subject a good gradient."""
     classes: int
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    device: torch.device = CPU
 
     def judged(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
         """The verdict of fresh draws; `path` names the occasion."""

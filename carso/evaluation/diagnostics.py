@@ -3,164 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from carso.aggregation import view_released
 from carso.attacks.auto_attack import APGD, Square
-from carso.attacks.gradient import Attack
 from carso.attacks.margin import Margin, Noise
-from carso.attacks.probe import KINDS
-from carso.evaluation.case import Case
+from carso.evaluation.candidates import diversity, precision
+from carso.evaluation.examination import Diagnosis, Examination, slack
+from carso.evaluation.health import gradients
 from carso.evaluation.parts import Parts, as_tensor, from_tensor
-from carso.evaluation.protocol import Battle, Counted
-from carso.evaluation.statistics import percent
-from carso.evaluation.subject import DefenceSubject, Through
-from carso.evaluation.suites import Planned, Suite
+from carso.evaluation.protocol import Counted
+from carso.evaluation.subject import Through
 from carso.threat import Linf
 
 LARGEST_EPS = 0.95
-BROKEN_SHARE = 0.01
-"""More NaN or infinite gradients than this spoil an attack."""
-ZERO_SHARE = 0.1
-"""So do more gradients of exactly zero than this."""
-SLACK = 0.02
-"""Two points of accuracy, and one image: less is no finding."""
 MASKED = 0.05
 """A view that does better than the defence's own output by more than this exposes masking."""
-
-
-def slack(count: int) -> float:
-    """The difference of accuracies on `count` images that is no finding."""
-    return SLACK + 1 / count
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Diagnosis:
-    """One finding; `ok` is None where there is nothing to pass or fail."""
-
-    name: str
-    ok: bool | None
-    verdict: str
-    figures: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Examination:
-    """What the diagnostics look at: the case, the plan and the battle's outcome."""
-
-    case: Case
-    plan: Suite
-    battle: Battle
-    training_kl: float | None
-    """The posterior's KL at the end of training, in nats, where the record of it is known."""
-
-    @property
-    def count(self) -> int:
-        return min(self.plan.effort.images, len(self.case.images))
-
-    @property
-    def images(self) -> Tensor:
-        return self.case.images[: self.count]
-
-    @property
-    def labels(self) -> Tensor:
-        return self.case.labels[: self.count]
-
-    @property
-    def reached(self) -> float:
-        """The accuracy that the attacks left of the examined images."""
-        return float(self.battle.final.right[: self.count].double().mean()) / self.case.draws
-
-    @property
-    def mean(self) -> Through:
-        return Through(samples=self.case.samples)
-
-    def under(self, attack: Attack, through: Through, occasion: str, threat: Linf) -> float:
-        """Accuracy of the examined images under one more attack."""
-        examples, _ = self.case.attacked(
-            attack, through, self.images, self.labels, "diagnosis", occasion, threat=threat
-        )
-        judged = self.case.judged(examples, self.labels, "diagnosis", occasion)
-        return self.case.accuracy(judged)
-
-
-def health(battle: Battle, number: int) -> dict[str, Any]:
-    """Counts of the gradients of one attack, step by step, and of its outputs."""
-    outcomes = battle.outcomes[number]
-    steps = max((outcome.gradients.shape[1] for outcome in outcomes), default=0)
-    total = torch.zeros(len(KINDS), steps, dtype=torch.int64)
-    counts = torch.zeros(4, dtype=torch.int64)
-    for outcome in outcomes:
-        total[:, : outcome.gradients.shape[1]] += outcome.gradients
-        counts += outcome.counts
-    images = max(1, int(total[0].sum()))
-    shares = {kind: int(total[i].sum()) / images for i, kind in enumerate(KINDS) if i}
-    return {
-        "shares": shares,
-        "steps": {kind: coarse(total[i]) for i, kind in enumerate(KINDS)},
-        "outputs_not_finite": int(counts[3]) / max(1, int(counts[2])),
-        "passes": {"forward": int(counts[0]), "backward": int(counts[1])},
-        "seconds": sum(float(outcome.seconds) for outcome in outcomes),
-    }
-
-
-def coarse(counts: Tensor, most: int = 101) -> list[int]:
-    """Counts per step, added up in equal spans where there are more than `most` steps."""
-    if len(counts) <= most:
-        return [int(count) for count in counts]
-    return [int(part.sum()) for part in counts.chunk(100)]
-
-
-def reasons_against(planned: Planned, found: dict[str, Any]) -> list[str]:
-    """Why the figure of one attack means nothing, if it does."""
-    shares, reasons = found["shares"], []
-    if planned.black_box or not found["passes"]["backward"]:
-        return []
-    bad = shares["nan"] + shares["infinite"]
-    if bad > BROKEN_SHARE:
-        how = "nearly all" if bad > 0.9 else "many" if bad > 0.1 else "some"
-        reasons.append(f"{how} gradients were NaN or infinite ({percent(bad)})")
-    if shares["zero"] > ZERO_SHARE:
-        how = "nearly all" if shares["zero"] > 0.9 else "many"
-        reasons.append(f"{how} gradients were exactly zero ({percent(shares['zero'])})")
-    if found["outputs_not_finite"] > BROKEN_SHARE:
-        reasons.append(f"{percent(found['outputs_not_finite'])} of the outputs were not finite")
-    return reasons
-
-
-def gradients(exam: Examination) -> Diagnosis:
-    """NaN, infinite and zero gradients; outputs that are not finite."""
-    spoiled, sound = {}, []
-    for number, planned in enumerate(exam.plan.attacks):
-        if not exam.battle.outcomes[number] or planned.black_box:
-            continue
-        reasons = reasons_against(planned, health(exam.battle, number))
-        if reasons:
-            spoiled[planned.name] = "; ".join(reasons)
-        elif planned.through is not None:
-            sound.append(planned.name)
-    if not spoiled:
-        words = "The gradients that the attacks followed were finite and not zero."
-    elif sound:
-        named = ", ".join(f"{name}: {why}" for name, why in spoiled.items())
-        words = (
-            f"Useless gradients in {named}. The worst case rests on the {len(sound)} attacks with "
-            "healthy ones."
-        )
-    else:
-        named = ", ".join(f"{name}: {why}" for name, why in spoiled.items())
-        words = f"No attack had gradients to follow: {named}."
-    return Diagnosis(
-        name="gradients",
-        ok=bool(sound) or not spoiled,
-        verdict=words,
-        figures={"spoiled": spoiled, "sound": sound},
-    )
 
 
 def curve(exam: Examination) -> Diagnosis:
@@ -310,85 +171,6 @@ def masking(exam: Examination) -> Diagnosis:
         ok=not beaten,
         verdict=words,
         figures={"own": own, "mean_logits": through, "record": exam.reached, "masked": masked},
-    )
-
-
-def diversity(exam: Examination) -> Diagnosis:
-    """Are N samples worth more than one?"""
-    subject = exam.case.subject
-    if not isinstance(subject, DefenceSubject):
-        return Diagnosis(name="diversity", ok=None, verdict="A plain classifier has no candidates.")
-    defence, samples = subject.defence, subject.defence.samples
-    worst = exam.battle.worst.examples[: exam.count].to(exam.case.device)
-    labels = exam.labels.to(exam.case.device)
-    defence.seed(exam.case.seed)
-    candidates = defence.purify(worst)  # (N, B, C, H, W)
-    with torch.no_grad():
-        logits = defence.final_classifier(candidates.flatten(0, 1)).unflatten(
-            0, candidates.shape[:2]
-        )
-    votes = logits.argmax(dim=2)  # (N, B)
-    deviation = float(candidates.std(dim=0).mean()) if samples > 1 else 0.0
-    disagreeing = float((votes != votes[0]).any(dim=0).double().mean())
-    together = float((defence.aggregate(logits).argmax(dim=1) == labels).double().mean())
-    alone = float((votes == labels).double().mean())
-    gain = together - alone
-    worth = "worth more than one" if gain > slack(exam.count) else "worth no more than one"
-    kl = exam.training_kl
-    posterior = "not recorded" if kl is None else f"{kl:.3f} nats"
-    words = (
-        f"On the worst examples {samples} samples are {worth}: together they label {together:.3f} "
-        f"right, one alone {alone:.3f}. Candidates differ by {deviation:.4f} per pixel; their "
-        f"labels differ on {percent(disagreeing)} of the images; KL of the posterior after "
-        f"training: {posterior}."
-    )
-    return Diagnosis(
-        name="diversity",
-        ok=None,
-        verdict=words,
-        figures={
-            "samples": samples,
-            "pixel_deviation": deviation,
-            "disagreeing": disagreeing,
-            "together": together,
-            "alone": alone,
-            "posterior_kl": kl,
-        },
-    )
-
-
-def precision(exam: Examination) -> Diagnosis:
-    """What float32 loses against float64 in the aggregation used."""
-    subject = exam.case.subject
-    if not isinstance(subject, DefenceSubject):
-        return Diagnosis(
-            name="precision", ok=None, verdict="A plain classifier has no aggregation."
-        )
-    defence = subject.defence
-    collected = []
-
-    def keep(logits: Tensor) -> Tensor:
-        collected.append(logits.detach())
-        return logits.mean(dim=0)
-
-    defence.seed(exam.case.seed)
-    with torch.no_grad():
-        defence.scores(exam.images.to(exam.case.device), keep)
-    logits = torch.cat(collected, dim=1).float()
-    narrow, wide = defence.aggregate(logits), defence.aggregate(logits.double())
-    changed = float((narrow.argmax(dim=1) != wide.argmax(dim=1)).double().mean())
-    error = float((narrow.double().exp() - wide.exp()).abs().max())
-    released = float((~view_released(logits).isfinite()).any(dim=1).double().mean())
-    words = (
-        f"In float32 the {defence.aggregation} aggregation differs from float64 by at most "
-        f"{error:.1e} in a probability and changes {percent(changed)} of the labels. The released "
-        f"float32 log-odds of the same logits are infinite on {percent(released)} of the images."
-    )
-    return Diagnosis(
-        name="precision",
-        ok=changed == 0 and error < 1e-4,
-        verdict=words,
-        figures={"largest_error": error, "labels_changed": changed, "released_infinite": released},
     )
 
 

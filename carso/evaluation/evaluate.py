@@ -17,9 +17,11 @@ from carso.defence import Carso
 from carso.errors import CarsoError
 from carso.evaluation import record as records
 from carso.evaluation.case import Case
-from carso.evaluation.diagnostics import Examination, examine
+from carso.evaluation.diagnostics import examine
+from carso.evaluation.examination import Examination
 from carso.evaluation.gallery import gallery
 from carso.evaluation.parts import Parts
+from carso.evaluation.plan import Suite
 from carso.evaluation.protocol import (
     PILOT_IMAGES,
     Battle,
@@ -28,7 +30,7 @@ from carso.evaluation.protocol import (
     fight,
 )
 from carso.evaluation.subject import ClassifierSubject, Subject, subject_of
-from carso.evaluation.suites import Suite, for_classes, for_classifier, of_examples
+from carso.evaluation.suites import for_classes, for_classifier, of_examples
 from carso.evaluation.suites import suite as suite_called
 from carso.provenance import provenance
 from carso.randomness import seeded

@@ -13,9 +13,9 @@ from torch import Tensor
 from carso.attacks.margin import margins
 from carso.evaluation.case import Case, Outcome, Worst
 from carso.evaluation.parts import Parts
+from carso.evaluation.plan import Suite
 from carso.evaluation.statistics import cosine
 from carso.evaluation.subject import DefenceSubject, Subject, Through, Verdict
-from carso.evaluation.suites import Suite
 from carso.randomness import generator, seeded
 
 Counted = Callable[[str, int], Callable[[int], None]]

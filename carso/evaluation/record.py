@@ -15,11 +15,11 @@ from torch import Tensor
 from carso import files
 from carso.errors import CarsoError
 from carso.evaluation.case import Case, Outcome
-from carso.evaluation.diagnostics import health, reasons_against
+from carso.evaluation.health import health, reasons_against
 from carso.evaluation.parts import from_tensor
+from carso.evaluation.plan import Suite
 from carso.evaluation.protocol import Battle
 from carso.evaluation.statistics import Share, share
-from carso.evaluation.suites import Suite
 
 FORMAT = 1
 

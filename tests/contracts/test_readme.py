@@ -16,8 +16,9 @@ from typer.main import get_command
 
 from carso import data
 from carso.cli import app
+from carso.evaluation.plan import SINGLE, Effort, Suite, margin
 from carso.evaluation.subject import Through
-from carso.evaluation.suites import SINGLE, SUITES, Effort, Suite, margin
+from carso.evaluation.suites import SUITES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 import carso
 from carso.defence import Carso
 from carso.evaluation import suites
+from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
 from carso.evaluation.subject import Through
-from carso.evaluation.suites import Effort, Suite, apgd, black_box, margin
 from carso.randomness import normal
 
 SHAPE = (1, 8, 8)

@@ -13,17 +13,13 @@ from carso import data
 from carso.attacks.auto_attack import APGD
 from carso.defence import Carso
 from carso.evaluation.case import Case
-from carso.evaluation.diagnostics import (
-    Examination,
-    coarse,
-    gradients,
-    health,
-    reasons_against,
-)
+from carso.evaluation.examination import Examination
+from carso.evaluation.health import coarse, gradients, health, reasons_against
 from carso.evaluation.parts import Parts
+from carso.evaluation.plan import Effort, Planned, Suite, apgd, margin
 from carso.evaluation.protocol import fight
 from carso.evaluation.subject import DefenceSubject, Through
-from carso.evaluation.suites import Effort, Planned, Suite, apgd, margin, suite
+from carso.evaluation.suites import suite
 from carso.threat import Linf
 
 EPS = 0.03

@@ -17,8 +17,9 @@ from carso.attacks.saved import read_examples
 from carso.defence import Carso
 from carso.errors import CarsoError
 from carso.evaluation.case import Case
+from carso.evaluation.plan import margin
 from carso.evaluation.subject import DefenceSubject, Through, verdict
-from carso.evaluation.suites import margin, suite
+from carso.evaluation.suites import suite
 
 Timeless = Callable[[Any], Any]
 EPS = 0.03

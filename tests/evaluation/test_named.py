@@ -14,8 +14,8 @@ from carso.deployed import SHIPPED, Deployed
 from carso.errors import CarsoError
 from carso.evaluation import named
 from carso.evaluation.named import Images, evaluate_named, posterior_kl
+from carso.evaluation.plan import Effort, Suite, margin
 from carso.evaluation.subject import Through
-from carso.evaluation.suites import Effort, Suite, margin
 
 CPU = torch.device("cpu")
 

@@ -16,6 +16,7 @@ from carso.attacks.margin import Margin
 from carso.defence import Carso
 from carso.evaluation.case import Case, Outcome, Worst
 from carso.evaluation.parts import Parts, as_tensor
+from carso.evaluation.plan import Planned, Suite
 from carso.evaluation.protocol import GOOD_COSINE, candidates_needed, chunks_of, fight
 from carso.evaluation.subject import (
     ClassifierSubject,
@@ -26,7 +27,7 @@ from carso.evaluation.subject import (
     subject_of,
     verdict,
 )
-from carso.evaluation.suites import Planned, Suite, suite
+from carso.evaluation.suites import suite
 from carso.threat import Linf
 
 
