@@ -37,7 +37,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 def carso(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Make an image classifier harder to fool, and prove how hard."""
+    """Purify what an image classifier sees, and measure what that is worth."""
     if version:
         print(f"carso {__version__}")
         raise typer.Exit
@@ -58,7 +58,7 @@ def demo(
 
     prepare("cpu", threads)
     with progress() as bars:
-        found = story.run(out, count=images, seed=seed, counted=bars.counted)
+        found = story.run(out, count=images, seed=seed, counted=bars.announced)
     if as_json:
         print(json.dumps({"records": found.records, "provenance": provenance()}, indent=1))
         return
@@ -177,7 +177,8 @@ def evaluate(
         Path | None, typer.Option(help="File (.safetensors) for the worst examples.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File of the record; default records/NAME-SUITE.json.")
+        Path | None,
+        typer.Option(help="File of the record; default in records/, named after what is asked."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of attacks, noise and verdicts.")] = 0,
     draws: Annotated[int, typer.Option(help="Independent draws that judge an image.", min=1)] = 5,
@@ -203,10 +204,12 @@ def evaluate(
 
     place = prepare(device, threads)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
-    label = "examples" if examples else suite or ("standard" if bare else "quick")
-    path = out or Path("records") / "-".join(
-        [Path(defence).name, *(["bare"] if bare else []), label, *chosen, f"{images}.json"]
-    )
+    label = suite or ("standard" if bare else "quick")
+    words = [*chosen, str(images)] if chosen else [label, str(images)]
+    if examples is not None:
+        words = [examples.stem]
+    name = "-".join([Path(defence).name, *(["bare"] if bare else []), *words])
+    path = out or Path("records") / f"{name}.json"
     with progress() as bars:
         record = evaluate_named(
             defence,
@@ -217,7 +220,7 @@ def evaluate(
             eps=eps,
             examples=examples,
             device=place,
-            counted=bars.counted,
+            counted=bars.announced,
             seed=seed,
             suite=suite,
             attacks=chosen,
@@ -315,12 +318,17 @@ def main() -> None:
         print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
-        print(
-            "carso: stopped; a training or evaluation goes on when the command is given again",
-            file=sys.stderr,
-        )
+        stopped()
         sys.exit(130)
+    if code == 130:  # typer's word for Ctrl-C
+        stopped()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def stopped() -> None:
+    """Say how to go on."""
+    again = "a training or evaluation goes on when the command is given again"
+    print(f"carso: stopped; {again}", file=sys.stderr)
 
 
 if __name__ == "__main__":

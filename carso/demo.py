@@ -46,6 +46,14 @@ class Demo:
     page: Path
 
 
+WHAT = (
+    "the classifier alone",
+    "CARSO, as published protocols attack it",
+    "CARSO, attacked through its mean logits",
+)
+"""What the three records are of."""
+
+
 def short_attacks(seed: int) -> Suite:
     """The suite `quick` with fewer diagnostics: through logits, the mean ones of a defence."""
     return replace(quick(seed, samples=1), name="quick, fewer diagnostics", effort=EFFORT)
@@ -55,7 +63,14 @@ def published_attacks(examples: Path) -> Suite:
     """What published protocols attack, shortened: the classifier, and the released log-odds."""
     return Suite(
         name="short, as published",
-        attacks=(saved_examples(examples), apgd("ce", 10, Through(view="released"))),
+        attacks=(
+            replace(
+                saved_examples(examples),
+                name="made-for-the-classifier",
+                what="the examples that the attacks made for the classifier alone",
+            ),
+            apgd("ce", 10, Through(view="released")),
+        ),
         effort=EFFORT,
         independent=True,
     )
@@ -78,18 +93,22 @@ def run(
         "posterior_kl": posterior_kl(folder_of(name)),
     }
 
-    def evaluated(model: torch.nn.Module, suite: Suite, **settings: Any) -> dict[str, Any]:
+    def evaluated(
+        model: torch.nn.Module, title: str, suite: Suite, **settings: Any
+    ) -> dict[str, Any]:
         return evaluate(
             model, images, labels, eps=defence.scenario.threat.eps, suite=suite, seed=seed,
-            name=name, classes=defence.classes, counted=counted, about=about, **settings,
+            name=name, classes=defence.classes, counted=counted, about={**about, "title": title},
+            **settings,
         )  # fmt: skip
 
     examples = folder / EXAMPLES
-    classifier = evaluated(defence.classifier, short_attacks(seed), save_examples=examples)
+    alone, published, known = WHAT
+    classifier = evaluated(defence.classifier, alone, short_attacks(seed), save_examples=examples)
     records = (
         classifier,
-        evaluated(defence, published_attacks(examples)),
-        evaluated(defence, short_attacks(seed)),
+        evaluated(defence, published, published_attacks(examples)),
+        evaluated(defence, known, short_attacks(seed)),
     )
     drawn = folder / "candidates.png"
     draw(defence, images, read_examples(examples)["examples"], labels, drawn)
@@ -98,13 +117,6 @@ def run(
     page = folder / "index.html"
     write_page(records, page)
     return Demo(records=records, picture=drawn, page=page)
-
-
-WHAT = (
-    "the classifier alone",
-    "CARSO, as published protocols attack it",
-    "CARSO, attacked through its mean logits",
-)
 
 
 def table(records: Sequence[dict[str, Any]]) -> Table:

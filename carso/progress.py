@@ -23,6 +23,12 @@ class Bars:
         task = self.task = self.bars.add_task(what, total=total)
         return lambda done: self.bars.advance(task, done)
 
+    def announced(self, what: str, total: int) -> Callable[[int], None]:
+        """The same, with a plain line first where bars cannot be seen."""
+        if not self.bars.console.is_terminal:
+            self.bars.console.print(what, highlight=False, soft_wrap=True)
+        return self.counted(what, total)
+
     def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
         advance = self.counted(f"{stage} {epoch + 1}/{epochs}", steps)
         return lambda: advance(1)

@@ -29,7 +29,7 @@ def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def load(path: Path) -> dict[str, Tensor]:
     """The named tensors of a safetensors file, or of a `.pt` file that holds only weights."""
     if not path.is_file():
-        raise CarsoError(f"there is no weight file {path}")
+        raise CarsoError(f"there is no file {path}")
     if path.suffix == ".safetensors":
         try:
             return load_file(path)

@@ -157,6 +157,13 @@ def test_evaluate_writes_a_record_and_report_a_page(
     assert record["verdict"] in out
     for name in ("index.html", "tables.md", "tables.tex"):
         assert (tmp_path / "report" / name).stat().st_size > 500
+    before = path.read_bytes()
+    fails(capsys, *words, "--seed", "1", says=[str(path), "other seed"])
+    assert path.read_bytes() == before
+    damaged = json.loads(before)
+    damaged["accuracy"]["worst"]["value"] = 7.5
+    path.write_text(json.dumps(damaged))
+    fails(capsys, "report", path, says=["damaged", "accuracy.worst"])
 
 
 def test_wrong_words_for_evaluate_and_report(
@@ -168,6 +175,9 @@ def test_wrong_words_for_evaluate_and_report(
     fails(capsys, "evaluate", trained, "--images", "999", says=["--images", "999"])
     fails(capsys, "evaluate", trained, "--split", "train", says=["split", "train", "validation"])
     fails(capsys, "evaluate", trained, "--images", "2", "--eps", "2", says=["eps", "2"])
+    fails(capsys, "evaluate", trained, "--images", "2", "--eps", "0", says=["eps", "0"])
+    fails(capsys, "evaluate", trained, "--images", "2", "--out", tmp_path, says=["folder"])
+    fails(capsys, "evaluate", trained, "--images", "2", "--suite", "standard", says=["classifiers"])
     fails(capsys, "evaluate", "fashion", "--on", "mnist-like", says=["mnist-like"])
     fails(capsys, "report", tmp_path / "none.json", says=["none.json"])
     (tmp_path / "odd.json").write_text("{}")
@@ -293,7 +303,7 @@ def test_own_weights_are_checked_before_training(
     foreign = trained / "purifier.safetensors"
     words = ("train", scenario, "--run", tmp_path / "run", "--classifier")
     fails(capsys, *words, foreign, says=["does not fit WideResNet", "missing"])
-    fails(capsys, *words, tmp_path / "none.pt", says=["no weight file"])
+    fails(capsys, *words, tmp_path / "none.pt", says=["there is no file"])
     code, _, err = run(capsys, *words, trained / "classifier.safetensors")
     assert code == 0, err
     defence = deployed.load(tmp_path / "run")

@@ -143,10 +143,10 @@ def test_a_wholly_different_file_is_one_short_line() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    assert "no weight file" in refused(tmp_path / "missing.safetensors")
-    assert "no weight file" in refused(tmp_path / "missing.pt")
+    assert "there is no file" in refused(tmp_path / "missing.safetensors")
+    assert "there is no file" in refused(tmp_path / "missing.pt")
     (tmp_path / "folder.pt").mkdir()
-    assert "no weight file" in refused(tmp_path / "folder.pt")
+    assert "there is no file" in refused(tmp_path / "folder.pt")
 
 
 def test_another_kind_of_file_is_named(tmp_path: Path) -> None:

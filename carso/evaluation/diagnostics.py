@@ -20,6 +20,8 @@ from carso.evaluation.subject import Through
 from carso.threat import Linf
 
 LARGEST_EPS = 0.95
+FEW_QUERIES = 100
+"""A black box with fewer can object, but that it breaks nothing is no evidence."""
 MASKED = 0.05
 """A view that does better than the defence's own output by more than this exposes masking."""
 
@@ -65,14 +67,17 @@ def curve(exam: Examination) -> Diagnosis:
 
 
 def more_effort(exam: Examination) -> Diagnosis:
-    """Four times the steps and two more starts, on images that still stand."""
+    """More steps than any attack of the suite, from two starts, on images that still stand."""
     standing = (exam.battle.final.right > 0).nonzero().flatten()
     chosen = standing[: exam.count]
     if not len(chosen):
         return Diagnosis(
             name="more effort", ok=True, verdict="No image stands, so none is left to attack."
         )
-    attack = Margin(steps=4 * exam.plan.effort.steps, restarts=2)
+    longest = max(
+        (p.attack.steps for p in exam.plan.attacks if isinstance(p.attack, Margin)), default=0
+    )
+    attack = Margin(steps=max(4 * exam.plan.effort.steps, 2 * longest), restarts=2)
     labels = exam.case.labels[chosen]
     examples, _ = exam.case.attacked(
         attack, exam.mean, exam.case.images[chosen], labels, "diagnosis", "more"
@@ -124,6 +129,7 @@ def black_box(exam: Examination) -> Diagnosis:
         broken = sum(int((outcome.right == 0).sum()) for outcome in outcomes)
         tried = sum(len(outcome.right) for outcome in outcomes)
         share, what, count = broken / len(exam.case.images), last.what, len(exam.case.images)
+        few = False
     else:
         attack = Square(queries=exam.plan.effort.queries)
         examples, _ = exam.case.attacked(
@@ -133,12 +139,15 @@ def black_box(exam: Examination) -> Diagnosis:
         stood = exam.battle.final.right[: exam.count] > 0
         broken, tried = int(((judged.right == 0) & stood).sum()), int(stood.sum())
         share, what, count = broken / exam.count, f"Square, {attack.queries} queries", exam.count
+        few = attack.queries < FEW_QUERIES
     words = f"{what}, breaks {broken} of {tried} images that the other attacks left standing."
     if share > slack(count):
         words += " The black box beats the white box: the gradients mislead."
+    elif few:
+        words += " So few queries would hardly break any."
     return Diagnosis(
         name="black box",
-        ok=share <= slack(count),
+        ok=None if few and share <= slack(count) else share <= slack(count),
         verdict=words,
         figures={"broken": broken, "tried": tried, "share_of_all": share},
     )

@@ -91,6 +91,9 @@ def evaluate(
     if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
         raise CarsoError("evaluate computes in float32: give it model.float()")
     path = None if out is None else Path(out)
+    for place in (path, None if save_examples is None else Path(save_examples)):
+        if place is not None and place.is_dir():
+            raise CarsoError(f"cannot write {place}: it is a folder")
     with torch.random.fork_rng(), as_found(model):
         case, alike = prepared(
             model, images, labels, threat=Linf(eps=eps), name=name, seed=seed, draws=draws,
@@ -99,6 +102,8 @@ def evaluate(
         plan = planned(case, suite, tuple(attacks), examples)
         settings = settings_of(case, plan, chunk=chunk, weights=weights(model))
         settings["data"] |= about.get("data", {})
+        if path is not None:
+            records.refuse_another(path, settings)
         parts = Parts(None if path is None else path.with_suffix(".parts"), settings)
         battle = fight(case, plan, parts, chunk=chunk, counted=counted)
         kl = about.get("posterior_kl")
@@ -107,7 +112,7 @@ def evaluate(
         shown = gallery(case, battle, classes)
     del settings["attacks"]  # the record says more of them
     settings["suite"]["gradient_cosine"] = alike
-    settings["scenario"] = about.get("scenario")
+    settings["scenario"], settings["title"] = about.get("scenario"), about.get("title")
     settings["provenance"] = {**provenance(), "seconds": round(parts.seconds, 1)}
     record = records.assembled(case, plan, battle, diagnoses, **settings)
     record = cast(dict[str, Any], records.finite({**record, "gallery": shown}))
@@ -190,6 +195,10 @@ def planned(
     else:
         name = chosen or ("standard" if plain else "quick")
         plan = suite_called(name, seed=case.seed, samples=case.samples, attacks=attacks)
+    if not plain and any(planned.name == "autoattack" for planned in plan.attacks):
+        raise CarsoError(
+            "AutoAttack standard is for classifiers; a defence takes quick, paper, adaptive or full"
+        )
     plan = for_classes(for_classifier(plan) if plain else plan, case.classes)
     if not plan.attacks:
         raise CarsoError(f"no attack of {plan.name} works with {case.classes} classes")

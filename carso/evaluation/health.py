@@ -74,6 +74,9 @@ def gradients(exam: Examination) -> Diagnosis:
             spoiled[planned.name] = "; ".join(reasons)
         elif planned.through is not None:
             sound.append(planned.name)
+    if not spoiled and not sound:
+        words = "No attack of this record followed gradients of what is judged."
+        return Diagnosis(name="gradients", ok=None, verdict=words)
     if not spoiled:
         words = "The gradients that the attacks followed were finite and not zero."
     elif sound:

@@ -75,7 +75,7 @@ def evaluate_named(
     if examples is not None:
         tensors = read_examples(examples)
         pixels, labels = tensors["images"], tensors["labels"]
-        eps = eps or float(tensors["eps"])
+        eps = float(tensors["eps"]) if eps is None else eps
         about["data"] = {"set": f"the images in {examples.name}", "split": "", "origin": ""}
     else:
         data, split = images.load(defence)
@@ -90,7 +90,7 @@ def evaluate_named(
         defence.classifier if bare else defence,
         pixels,
         labels,
-        eps=eps or defence.scenario.threat.eps,
+        eps=defence.scenario.threat.eps if eps is None else eps,
         examples=examples,
         seed=seed,
         name=Path(name).name,

@@ -22,6 +22,8 @@ from carso.evaluation.protocol import Battle
 from carso.evaluation.statistics import Share, share
 
 FORMAT = 1
+FEW = 40
+"""Fewer images than this say little."""
 
 
 def assembled(
@@ -149,11 +151,15 @@ def sentence(record: dict[str, Any]) -> str:
     attacks = record["attacks"]
     by = f"the worst of {len(attacks)} attacks" if len(attacks) > 1 else attacks[0]["name"]
     who = "classifier" if subject["kind"] == "classifier" else "defence"
+    if subject["name"] != who:
+        who += f" {subject['name']}"
     fact = (
-        f"Under {by} within eps = {record['threat']['eps']:.4g} the {who} {subject['name']} labels "
+        f"Under {by} within eps = {record['threat']['eps']:.4g} the {who} labels "
         f"{worst.value:.3f} of {record['data']['count']} images right (95 % interval "
         f"{worst.low:.3f} to {worst.high:.3f}; without attack {clean.value:.3f})."
     )
+    if record["data"]["count"] < FEW:
+        fact += f" With fewer than {FEW} images the diagnostics can hardly object."
     if record["unreliable"]:
         why = " ".join(record["reasons"])
         return f"DO NOT TRUST THIS NUMBER. {fact} It is only an upper bound: {why}"
@@ -176,6 +182,26 @@ def indented(value: Any, depth: int = 0) -> str:
     return json.dumps(value, allow_nan=False)
 
 
+def refuse_another(path: Path, settings: dict[str, Any]) -> None:
+    """Do not overwrite the finished record of another evaluation."""
+    if not path.exists():
+        return
+    before = read(path)
+    same = {
+        "subject": before["subject"] == settings["subject"],
+        "suite": before["suite"]["name"] == settings["suite"]["name"],
+        "draws": before["suite"]["draws"] == settings["suite"]["draws"],
+        "eps": before["threat"] == settings["threat"],
+        "seed": before["seed"] == settings["seed"],
+        "images": before["data"]["sha256"] == settings["data"]["sha256"],
+    }
+    if not all(same.values()):
+        other = ", ".join(what for what, equal in same.items() if not equal)
+        raise CarsoError(
+            f"{path} holds the record of an evaluation with other {other}; write this one elsewhere"
+        )
+
+
 def read(path: Path) -> dict[str, Any]:
     """A record that `write` wrote, after a check that it is one."""
     record = files.read_json(path)
@@ -186,4 +212,9 @@ def read(path: Path) -> dict[str, Any]:
         raise CarsoError(
             f"{path} has format {record['format']}, this version of carso reads {FORMAT}"
         )
+    for name in ("clean", "worst", "worst_on_all_draws"):
+        share = record["accuracy"].get(name) if isinstance(record["accuracy"], dict) else None
+        numbers = [share.get(key) for key in ("low", "value", "high")] if share else []
+        if not numbers or not all(isinstance(n, int | float) and 0 <= n <= 1 for n in numbers):
+            raise CarsoError(f"{path} is a damaged record: accuracy.{name} is no share of images")
     return record

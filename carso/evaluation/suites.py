@@ -151,7 +151,10 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
             chosen.append(SINGLE[wanted](seed, samples))
         else:
             every = ", ".join(dict.fromkeys([*SINGLE, *known]))
-            raise CarsoError(f"suite {name} has no attack {wanted!r}; there are {every}")
+            raise CarsoError(
+                f"suite {name} has no attack {wanted!r}; there are {every}, and more with --suite "
+                "adaptive or full"
+            )
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
 
 

@@ -85,7 +85,8 @@ def attacks(record: Record) -> Table:
             )
         )
     worst, every = record["accuracy"]["worst"], record["accuracy"]["worst_on_all_draws"]
-    rows.append(("worst case, fresh draws", "", "", "", interval(worst), "", "", ""))
+    judged = "worst case, fresh draws" if record["suite"]["draws"] > 1 else "worst case"
+    rows.append((judged, "", "", "", interval(worst), "", "", ""))
     if record["suite"]["draws"] > 1:
         rows.append(
             (
@@ -114,6 +115,8 @@ MARKS = {True: "ok", False: "FAILS", None: "note"}
 def title(record: Record) -> str:
     """What was evaluated, in few words."""
     subject = record["subject"]
+    if record.get("title"):
+        return str(record["title"])
     if subject["kind"] == "classifier":
         return f"{subject['name']}, classifier alone"
     return f"{subject['name']}, {subject['aggregation']}, N = {subject['samples']}"

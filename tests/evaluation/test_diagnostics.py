@@ -227,7 +227,7 @@ def test_a_black_box_that_comes_first_beats_nobody(
     attacks = ("square", "margin@mean-logits")
     record = carso.evaluate(classifier, images, labels, eps=0.15, suite="tiny", attacks=attacks)
     assert record["attacks"][0]["broken"] > 2
-    assert diagnosis(record, "black box")["ok"]
+    assert diagnosis(record, "black box")["ok"] is not False
     assert not record["unreliable"]
 
 
@@ -236,7 +236,7 @@ def test_a_black_box_among_independent_attacks_beats_nobody(
 ) -> None:
     record = carso.evaluate(classifier, images, labels, eps=0.15, suite="tiny-independent")
     assert record["attacks"][2]["broken"] > 2
-    assert diagnosis(record, "black box")["ok"]
+    assert diagnosis(record, "black box")["ok"] is not False
 
 
 def test_the_black_box_of_the_suite_is_the_one_that_is_judged(

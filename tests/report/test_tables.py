@@ -139,7 +139,7 @@ def test_attacks_one_by_one() -> None:
 
 def test_one_draw_needs_no_second_worst_case() -> None:
     table = tables.attacks(record(suite={"name": "quick", "draws": 1}))
-    assert column(table, "attack")[-1] == "worst case, fresh draws"
+    assert column(table, "attack")[-1] == "worst case"
 
 
 def test_a_classifier_has_no_samples() -> None:
