@@ -36,7 +36,6 @@ def demo() -> str:
 
 EVALUATIONS = (
     "fashion-bare-adaptive",
-    "fashion-bare-standard",
     "fashion-randaa-released",
     "fashion-adaptive",
 )

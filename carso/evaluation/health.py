@@ -74,6 +74,10 @@ def gradients(exam: Examination) -> Diagnosis:
             spoiled[planned.name] = "; ".join(reasons)
         elif planned.through is not None:
             sound.append(planned.name)
+    mute = float(exam.battle.clean.margin.isnan().double().mean())
+    if mute > BROKEN_SHARE:
+        words = f"Without any attack {percent(mute)} of the answers are NaN, and count as wrong."
+        return Diagnosis(name="gradients", ok=False, verdict=words, figures={"mute": mute})
     if not spoiled and not sound:
         words = "No attack of this record followed gradients of what is judged."
         return Diagnosis(name="gradients", ok=None, verdict=words)
