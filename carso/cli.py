@@ -201,6 +201,7 @@ def evaluate(
     """
     from carso.evaluation.named import Images, evaluate_named
     from carso.progress import progress
+    from carso.report import terminal
 
     place = prepare(device, threads)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
@@ -233,15 +234,8 @@ def evaluate(
     if as_json:
         print(json.dumps(record, indent=1))
         return
-    print_record(record)
-    print(f"record: {path}  (carso report {path} makes tables and a page of it)")
-
-
-def print_record(record: dict[str, Any]) -> None:
-    """The verdict, the attacks and the diagnostics of a record."""
-    from carso.report import terminal
-
     print("\n".join(terminal([record])))
+    print(f"record: {path}  (carso report {path} makes tables and a page of it)")
 
 
 @app.command()
@@ -297,14 +291,9 @@ def prepare(device: str, threads: int) -> torch.device:
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Columns that line up, as plain text that can be copied."""
-    print("\n".join(table_lines(header, rows)))
-
-
-def table_lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The lines of a table as plain text."""
     from carso.report.tables import as_text
 
-    return as_text((header, list(rows)))
+    print("\n".join(as_text((header, list(rows)))))
 
 
 def main() -> None:

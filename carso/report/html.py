@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from carso.report import charts, tables
+from carso.report import charts, plots, tables
 
 Record = dict[str, Any]
 
@@ -79,9 +79,9 @@ def section(record: Record, number: int) -> dict[str, Any]:
         "every": accuracy["worst_on_all_draws"],
         "bars": charts.accuracies(record),
         "fates": charts.fates(record),
-        "curve": charts.curve(record),
-        "histogram": charts.histogram(record),
-        "strips": charts.strips(record),
+        "curve": plots.curve(record),
+        "histogram": plots.histogram(record),
+        "strips": plots.strips(record),
         "diagnostics": [
             {**found, "mark": tables.MARKS[found["ok"]], "asks": QUESTIONS.get(found["name"], "")}
             for found in record["diagnostics"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from carso.report import charts
+from carso.report import charts, plots
 from carso.report.html import duration, page
 
 PIXEL = (
@@ -309,7 +309,7 @@ def test_an_unreliable_attack_says_why() -> None:
 
 def test_gradients_step_by_step() -> None:
     steps = {"images": [4, 4, 4, 0], "nan": [0, 0, 1, 0], "infinite": [0] * 4, "zero": [0, 0, 2, 0]}
-    runs = charts.runs(steps)
+    runs = plots.runs(steps)
     assert [(run.steps, run.seen, run.nan, run.zero) for run in runs] == [
         (2, True, 0, 0), (1, True, 0.25, 0.5), (1, False, 0, 0),
     ]  # fmt: skip
@@ -338,7 +338,7 @@ def test_fates_count_every_image_once() -> None:
 
 
 def test_the_curve_and_its_landmarks() -> None:
-    curve = charts.curve(record())
+    curve = plots.curve(record())
     assert curve is not None
     assert [point.value for point in curve.points] == [0.75, 0.5, 0.0]
     assert curve.threat == curve.points[1].across
@@ -351,7 +351,7 @@ def test_the_curve_and_its_landmarks() -> None:
 def test_the_threat_is_found_on_the_rounded_axis() -> None:
     off = record(threat={"norm": "Linf", "eps": 8 / 255})
     off["diagnostics"][1]["figures"]["points"] = [[0.0, 0.75], [0.031373, 0.5], [0.95, 0.0]]
-    curve = charts.curve(off)
+    curve = plots.curve(off)
     assert curve is not None
     assert curve.threat == 0.5
 
@@ -365,7 +365,7 @@ def test_the_histogram_holds_every_finite_lead(offset: float) -> None:
     leads = record()
     leads["images"]["clean_margin"] = [offset + 0.1 * i for i in range(50)] + [None]
     leads["images"]["worst_margin"] = [offset - 0.1 * i for i in range(50)] + [None]
-    found = charts.histogram(leads)
+    found = plots.histogram(leads)
     assert found is not None
     assert sum(column.clean for column in found.columns) == 50
     assert sum(column.worst for column in found.columns) == 50
