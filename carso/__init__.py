@@ -1,7 +1,8 @@
 """CARSO: a frozen classifier, made harder to fool by purifying what it sees.
 
-`load` gives a shipped defence, `fit` makes one around a classifier of your own, `Carso` is the
-method itself. Names are imported when first used, so that `import carso` costs nothing.
+`load` gives a shipped defence, `fit` and `harden` make one around a classifier of your own,
+`Carso` is the method itself. Names are imported when first used, so that `import carso` costs
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from carso.representation import Representation
     from carso.tensor_files import load_weights
     from carso.threat import Linf
-    from carso.training.fit import fit
+    from carso.training.fit import fit, harden
 
 HOMES = {
     "Carso": "carso.defence",
@@ -32,6 +33,7 @@ HOMES = {
     "WideResNet": "carso.classifiers.wide_resnet",
     "evaluate": "carso.evaluation.evaluate",
     "fit": "carso.training.fit",
+    "harden": "carso.training.fit",
     "load": "carso.deployed",
     "load_weights": "carso.tensor_files",
 }
@@ -45,6 +47,7 @@ __all__ = [
     "WideResNet",
     "evaluate",
     "fit",
+    "harden",
     "load",
     "load_weights",
 ]

@@ -3,7 +3,8 @@
 Every aggregation takes logits (N, B, K) and gives log-probabilities (B, K). The arithmetic is in
 float64 and in log space, so that float32 logits from -1e4 to 1e4 give what exact arithmetic
 would; the result has the dtype of the logits. `VIEWS` are the scores that an attacker would
-rather differentiate.
+rather differentiate. "anchored" is ours, not the paper's: before it, and before every view of a
+defence that uses it, the classifier's own logits on the input `join` those of the candidates.
 """
 
 from __future__ import annotations
@@ -79,11 +80,22 @@ def majority_vote(logits: Tensor) -> Tensor:
     return votes.mean(dim=0).log() + 0 * logits.sum(dim=0)
 
 
+def join(logits: Tensor, own: Tensor, weight: float) -> Tensor:
+    """Each candidate's logits, averaged with the classifier's `own` on the input, (B, K).
+
+    The candidate counts once and the classifier `weight` times: the defence starts from the bare
+    classifier's answer instead of from nothing. At weight 0 only the candidates count, and as it
+    grows only the classifier.
+    """
+    return (logits + weight * own) / (1 + weight)
+
+
 AGGREGATIONS: dict[str, Reduction] = {
     "double-exponential": double_exponential,
     "mean-logits": mean_logits,
     "mean-probabilities": mean_probabilities,
     "majority-vote": majority_vote,
+    "anchored": mean_logits,  # of logits that `join` has anchored
 }
 
 

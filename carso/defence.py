@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from carso.aggregation import Reduction, aggregation
+from carso.aggregation import Reduction, aggregation, join
 from carso.classifiers.frozen import Frozen, freeze
 from carso.errors import CarsoError
 from carso.randomness import generator
@@ -51,10 +51,12 @@ class Carso(nn.Module):
         aggregation: str = "double-exponential",
         final_classifier: nn.Module | None = None,
         *,
+        anchor: float = 1.0,
         max_batch: int | None = None,
         seed: int = 0,
     ) -> None:
         """`final_classifier` serves the paper's ablation: it classifies the candidates instead.
+        `anchor` is the weight of the classifier's own logits in the aggregation "anchored".
         `max_batch` bounds the candidates that are in memory at once, though an image's `samples`
         are never parted."""
         super().__init__()
@@ -68,7 +70,9 @@ class Carso(nn.Module):
         )
         self.purifier = purifier
         self.representation = Representation(self.classifier, purifier.layers)
-        self.samples, self.max_batch = samples, max_batch
+        if not 0 <= anchor < float("inf"):
+            raise CarsoError(f"anchor must be a weight of at least 0, got {anchor}")
+        self.samples, self.max_batch, self.anchor = samples, max_batch, anchor
         self.aggregation = aggregation
         self.seed(seed)
         self.eval()
@@ -81,11 +85,17 @@ class Carso(nn.Module):
         self, images: Tensor, reduction: Reduction, noise: Generator, samples: int
     ) -> Tensor:
         """The method of section 4, from images to one score per class."""
-        activations = self.representation(images)
+        activations, own = self.representation.with_logits(images)
         candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
         del activations  # their memory serves the next step
+        return reduction(self.classify(candidates, own))  # (B, K)
+
+    def classify(self, candidates: Tensor, own: Tensor) -> Tensor:
+        """Logits (N, B, K) of candidates (N, B, C, H, W); the classifier's `own` logits on the
+        input join them where the aggregation is "anchored"."""
         logits = in_slices(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
-        return reduction(logits.reshape(*candidates.shape[:2], -1))  # (B, K)
+        logits = logits.reshape(*candidates.shape[:2], -1)
+        return join(logits, own, self.anchor) if self.aggregation == "anchored" else logits
 
     def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
         """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.

@@ -1,7 +1,8 @@
 """A trained defence on disk, and `carso.load`.
 
 A run's folder and a shipped folder look the same: `defence.json` (the scenario, and what images
-it takes), `classifier.safetensors`, `purifier.safetensors`, and a JSON of provenance beside each.
+it takes), `classifier.safetensors`, `purifier.safetensors` and, once it is hardened,
+`hardening.safetensors`, with a JSON of provenance beside each.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 from carso import files
 from carso.classifiers import zoo
@@ -91,6 +93,14 @@ def purifier_of(
     )
 
 
+def in_use(scenario: Scenario, *, hardened: bool = False) -> dict[str, Any]:
+    """How the paper's purifier of a scenario is used, or the hardened one: settings of `Carso`."""
+    if hardened and scenario.hardening is not None:
+        own = scenario.hardening
+        return {"samples": own.samples, "aggregation": own.aggregation, "anchor": own.anchor}
+    return {"samples": scenario.defence.samples, "aggregation": scenario.defence.aggregation}
+
+
 class Deployed(Carso):
     """A defence that also knows its scenario and the names of its classes."""
 
@@ -98,10 +108,19 @@ class Deployed(Carso):
     classes: tuple[str, ...]
 
 
-def load(name: str | Path, *, device: torch.device | str = "cpu", **settings: Any) -> Deployed:
+def load(
+    name: str | Path,
+    *,
+    classifier: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    **settings: Any,
+) -> Deployed:
     """The defence called `name`, or the one of a run's folder, ready to predict.
 
-    `settings` are those of `Carso` (samples, aggregation, max_batch, seed, final_classifier).
+    A run around a classifier of the user's own takes it again as `classifier`; its weights are
+    loaded from the run.
+    The hardened purifier is taken where there is one. `settings` are those of `Carso` (samples,
+    aggregation, anchor, max_batch, seed, final_classifier).
     """
     folder = folder_of(name)
     table = read_description(folder)
@@ -109,18 +128,21 @@ def load(name: str | Path, *, device: torch.device | str = "cpu", **settings: An
     images = table["images"]
     shape, classes = tuple(images["shape"]), tuple(images["classes"])
     mean, std = images["mean"], images["std"]
-    classifier = zoo.wide_resnet(
-        scenario.classifier, classes=len(classes), channels=shape[0], mean=mean, std=std
-    )
+    if classifier is None:
+        if table.get("code"):
+            raise CarsoError(
+                f"{folder} defends the classifier that {table['code']} makes: give it, by "
+                "--classifier FILE.py or carso.load(..., classifier=...)"
+            )
+        classifier = zoo.wide_resnet(
+            scenario.classifier, classes=len(classes), channels=shape[0], mean=mean, std=std
+        )
     load_weights(classifier, folder / "classifier.safetensors")
     frozen = zoo.placed(freeze(classifier), torch.device(device))
     purifier = purifier_of(scenario, frozen, shape).deployed()
-    load_weights(purifier, folder / "purifier.safetensors")
-    chosen = {
-        "samples": scenario.defence.samples,
-        "aggregation": scenario.defence.aggregation,
-        **settings,
-    }
+    hardened = (folder / "hardening.safetensors").exists()
+    load_weights(purifier, folder / f"{'hardening' if hardened else 'purifier'}.safetensors")
+    chosen = {**in_use(scenario, hardened=hardened), **settings}
     defence = Deployed(frozen, purifier.to(device), **chosen)
     defence.scenario, defence.classes = scenario, classes
     return defence

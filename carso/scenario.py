@@ -12,14 +12,28 @@ from dataclasses import dataclass, field
 from carso.errors import CarsoError
 from carso.threat import Linf
 
-AGGREGATIONS = ("double-exponential", "mean-logits", "mean-probabilities", "majority-vote")
-"""The names of `carso.aggregation`, which this module must not import."""
+AGGREGATIONS = (
+    "double-exponential",
+    "mean-logits",
+    "mean-probabilities",
+    "majority-vote",
+    "anchored",
+)
+VIEWS = ("mean-logits", "logsumexp", "score", "log-prob")
+"""Names of `carso.aggregation`, which this module must not import; no one could train through the
+view "released", whose gradients are NaN."""
+AUGMENTATIONS = ("none", "flip", "flip-shift")
 
 
 def check(condition: bool, key: str, wanted: str, got: object) -> None:
     """One line that names the key, what it must be and what it was."""
     if not condition:
         raise CarsoError(f"{key} must be {wanted}, got {got!r}")
+
+
+def check_step_size(value: float) -> None:
+    wanted = "on the [0, 1] pixel scale, in (0, 1]"
+    check(0 < value <= 1, "attack_step_size", wanted, value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +71,7 @@ class ClassifierTraining:
     """"none", "flip", or "flip-shift" (by up to an eighth of the side)."""
 
     def __post_init__(self) -> None:
-        methods, augmentations = ("pgd", "trades", "clean"), ("none", "flip", "flip-shift")
+        methods, augmentations = ("pgd", "trades", "clean"), AUGMENTATIONS
         check(self.method in methods, "method", f"one of {methods}", self.method)
         check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
@@ -67,12 +81,7 @@ class ClassifierTraining:
         check(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
         check(0 <= self.label_smoothing < 1, "label_smoothing", "in [0, 1)", self.label_smoothing)
         check(self.attack_steps >= 1, "attack_steps", "at least 1", self.attack_steps)
-        check(
-            0 < self.attack_step_size <= 1,
-            "attack_step_size",
-            "on the [0, 1] pixel scale, in (0, 1]",
-            self.attack_step_size,
-        )
+        check_step_size(self.attack_step_size)
         check(self.trades_weight >= 0, "trades_weight", "at least 0", self.trades_weight)
         check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
         check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
@@ -184,10 +193,13 @@ class Purifier:
     """Channels at the start of the decoder."""
     stages: int = 0
     """Convolutions per layerwise encoder; 0: three up to 32 pixels a side, four above."""
-    attacks: Attacks
-    training: PurifierTraining
+    attacks: Attacks | None = None
+    training: PurifierTraining | None = None
+    """The paper's stage; without it, hardening starts from scratch."""
 
     def __post_init__(self) -> None:
+        both = (self.attacks is None) == (self.training is None)
+        check(both, "training", "there with attacks, or neither of them", self.training)
         check(self.condition >= 1, "condition", "at least 1", self.condition)
         check(self.latent >= 1, "latent", "at least 1", self.latent)
         check(
@@ -197,6 +209,67 @@ class Purifier:
             self.decoder_width,
         )
         check(self.stages >= 0, "stages", "at least 0", self.stages)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardening:
+    """[hardening]: the purifier trained on, against attacks on the whole defence."""
+
+    epochs: int
+    batch_size: int = 128
+    rate: float = 1e-3
+    """The peak of the one-cycle rate (RAdam)."""
+    warmup: float = 0.2
+    """Share of the run in which the rate rises."""
+    weight_decay: float = 0.0
+    view: str = "mean-logits"
+    """What the training attacks differentiate: a view of `carso.aggregation`."""
+    eps: float = 0.0
+    """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    eps_epochs: float = 0.0
+    """Epochs over which the radius grows from 0, steps along with it."""
+    attack_steps: int = 3
+    attack_step_size: float
+    """Of the training PGD, on the [0, 1] pixel scale."""
+    loss: str = "cross-entropy"
+    """"cross-entropy", "margin" or "trades"."""
+    trades_weight: float = 4.0
+    reconstruction: float = 0.002
+    """Weight of the candidates' distance from the clean image (BCE, summed over the pixels)."""
+    features: float = 0.0
+    """In that distance, the weight of the classifier's activations."""
+    augment: str = "none"
+    """"none", "flip", or "flip-shift" (by up to an eighth of the side)."""
+    average: float = 0.998
+    """Decay of the averaged weights, which are the ones that are kept."""
+    patience: int = 0
+    """Epochs without a better adaptive validation accuracy before it stops; 0: it never does."""
+    validation_images: int = 500
+    samples: int = 8
+    """Candidates of the hardened defence."""
+    aggregation: str = "mean-logits"
+    anchor: float = 1.0
+    """Weight of the classifier's own logits on the input, in the aggregation "anchored"."""
+
+    def __post_init__(self) -> None:
+        losses, augmentations = ("cross-entropy", "margin", "trades"), AUGMENTATIONS
+        for key in ("epochs", "attack_steps", "validation_images", "samples"):
+            check(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
+        check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        check(self.rate > 0, "rate", "above 0", self.rate)
+        check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
+        check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
+        for key in ("eps_epochs", "weight_decay", "trades_weight", "reconstruction", "features"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        for key in ("patience", "anchor"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        check_step_size(self.attack_step_size)
+        check(self.loss in losses, "loss", f"one of {losses}", self.loss)
+        check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
+        check(self.view in VIEWS, "view", f"one of {VIEWS}", self.view)
+        check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
+        known = self.aggregation in AGGREGATIONS
+        check(known, "aggregation", f"one of {AGGREGATIONS}", self.aggregation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,10 +297,15 @@ class Scenario:
     threat: Linf
     classifier: Classifier
     purifier: Purifier
+    hardening: Hardening | None = None
     defence: Defence = field(default_factory=Defence)
+
+    def __post_init__(self) -> None:
+        trained = self.purifier.training is not None or self.hardening is not None
+        check(trained, "purifier", "trained, by [purifier.training] or by [hardening]", "neither")
 
     @property
     def training_threat(self) -> Linf:
-        """The ball of the purifier's training attacks."""
-        eps = self.purifier.attacks.eps
-        return Linf(eps=eps) if eps else self.threat
+        """The ball of the paper's training attacks."""
+        attacks = self.purifier.attacks
+        return Linf(eps=attacks.eps) if attacks and attacks.eps else self.threat

@@ -10,7 +10,6 @@ from torch.autograd.function import once_differentiable
 
 from carso.aggregation import Reduction, view
 from carso.errors import CarsoError
-from carso.slices import in_slices
 
 if TYPE_CHECKING:
     from carso.defence import Carso
@@ -109,6 +108,5 @@ def draw(purifier: Purifier, images: Tensor, samples: int, noise: Generator) -> 
 def logits_of(defence: Carso, images: Tensor, noise: Tensor) -> Tensor:
     """Steps 1 to 3 with given latent codes: logits (N, B, K)."""
     purifier = cast("Purifier", defence.purifier)
-    candidates = purifier.decode(defence.representation(images), noise)
-    logits = in_slices(defence.final_classifier, candidates.flatten(0, 1))
-    return logits.reshape(*noise.shape[:2], -1)
+    activations, own = defence.representation.with_logits(images)
+    return defence.classify(purifier.decode(activations, noise), own)

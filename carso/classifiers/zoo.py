@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -10,7 +12,9 @@ from torch import nn
 
 from carso.classifiers.wide_resnet import WideResNet, conditioning_layers
 from carso.data import ImageData
+from carso.errors import CarsoError
 from carso.scenario import Classifier
+from carso.tensor_files import load_weights
 
 
 def build(settings: Classifier, data: ImageData) -> WideResNet:
@@ -47,6 +51,31 @@ def wide_resnet(
 def layers_of(settings: Classifier) -> tuple[str, ...]:
     """The layers whose activations are the representation."""
     return settings.layers or conditioning_layers(settings.depth)
+
+
+def of_user(path: Path) -> nn.Module:
+    """The classifier that a Python file of the user's own makes, in its function `classifier()`.
+
+    The file is run: it is code that the user trusts, as an import is. Weights are its own affair.
+    """
+    try:
+        made = runpy.run_path(str(path))["classifier"]()
+    except KeyError:
+        raise CarsoError(f"{path} defines no function classifier()") from None
+    except Exception as error:
+        raise CarsoError(f"{path} failed: {type(error).__name__}: {error}") from None
+    if not isinstance(made, nn.Module):
+        raise CarsoError(f"classifier() of {path} gives {type(made).__name__}, not a torch module")
+    return made
+
+
+def given(path: Path, settings: Classifier, data: ImageData) -> nn.Module:
+    """The classifier in a file: a Python file makes one, any other holds the network's weights."""
+    if path.suffix == ".py":
+        return of_user(path)
+    classifier = build(settings, data)
+    load_weights(classifier, path)
+    return classifier
 
 
 Module = TypeVar("Module", bound=nn.Module)

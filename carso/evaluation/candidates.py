@@ -22,9 +22,7 @@ def diversity(exam: Examination) -> Diagnosis:
     defence.seed(exam.case.seed)
     candidates = defence.purify(worst)  # (N, B, C, H, W)
     with torch.no_grad():
-        logits = defence.final_classifier(candidates.flatten(0, 1)).unflatten(
-            0, candidates.shape[:2]
-        )
+        logits = defence.classify(candidates, defence.classifier(worst))
     votes = logits.argmax(dim=2)  # (N, B)
     deviation = float(candidates.std(dim=0).mean()) if samples > 1 else 0.0
     disagreeing = float((votes != votes[0]).any(dim=0).double().mean())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from carso import data as data_sets
 from carso import files
@@ -57,6 +58,7 @@ def evaluate_named(
     *,
     bare: bool,
     aggregation: str,
+    classifier: nn.Module | None = None,
     max_batch: int | None = None,
     eps: float | None,
     examples: Path | None,
@@ -67,7 +69,9 @@ def evaluate_named(
 ) -> dict[str, Any]:
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
     chosen = {"aggregation": aggregation} if aggregation else {}
-    defence = load(name, device=device, seed=seed, max_batch=max_batch, **chosen)
+    defence = load(
+        name, classifier=classifier, device=device, seed=seed, max_batch=max_batch, **chosen
+    )
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
         "posterior_kl": posterior_kl(folder_of(name)),

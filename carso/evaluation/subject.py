@@ -90,10 +90,12 @@ class DefenceSubject:
         self.defence.seed(seed)
 
     def description(self) -> dict[str, Any]:
+        anchored = self.defence.aggregation == "anchored"
         return {
             "kind": "defence",
             "samples": self.defence.samples,
             "aggregation": self.defence.aggregation,
+            **({"anchor": self.defence.anchor} if anchored else {}),
         }
 
 

@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import PGD, verified
+from carso.attacks.gradient import PGD
 from carso.classifiers.zoo import placed
 from carso.data import ImageData
 from carso.randomness import generator
 from carso.scenario import ClassifierTraining
 from carso.threat import Linf
 from carso.training.accuracies import accuracy, accuracy_under_pgd
+from carso.training.losses import disagreement_attack, divergence
 from carso.training.schedules import one_cycle
 from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
 
@@ -31,6 +32,7 @@ class ClassifierStage:
     """The classifier's training as a `Stage`; `averaged` is the result."""
 
     name = "classifier"
+    stopped = False
 
     def __init__(
         self,
@@ -100,7 +102,14 @@ class ClassifierStage:
             attack = PGD(steps=self.training.attack_steps, step_size=self.training.attack_step_size)
             attacked = attack(self.classifier, images, labels, threat=self.threat, generator=source)
         else:
-            attacked = self.disagreement_attack(images, source)
+            attacked = disagreement_attack(
+                self.classifier,
+                images,
+                threat=self.threat,
+                steps=self.training.attack_steps,
+                step_size=self.training.attack_step_size,
+                generator=source,
+            )
         self.classifier.requires_grad_(True)
         self.classifier.train()
         if self.training.method == "pgd":
@@ -108,19 +117,6 @@ class ClassifierStage:
         logits = self.classifier(images)
         natural = F.cross_entropy(logits, labels, label_smoothing=smoothing)
         return natural + self.training.trades_weight * divergence(logits, self.classifier(attacked))
-
-    def disagreement_attack(self, images: Tensor, source: Generator) -> Tensor:
-        """PGD on the divergence from the clean prediction: the inner problem of TRADES."""
-        with torch.no_grad():
-            clean = self.classifier(images)
-        attacked = self.threat.random_start(images, source)
-        for _ in range(self.training.attack_steps):
-            attacked.requires_grad_(True)
-            loss = divergence(clean, self.classifier(attacked))
-            (gradient,) = torch.autograd.grad(loss, attacked)
-            moved = attacked.detach() + self.training.attack_step_size * gradient.sign()
-            attacked = self.threat.project(moved, images)
-        return verified(attacked, images, self.threat)
 
     def validate(self) -> Row:
         """Accuracy of the averaged weights on validation images, clean and under PGD."""
@@ -149,16 +145,6 @@ class ClassifierStage:
         self.averaged.load_state_dict(state["averaged"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.step = state["step"]
-
-
-def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
-    """KL(clean || attacked) of two predictions, averaged over the batch."""
-    return F.kl_div(
-        attacked.log_softmax(dim=1),
-        clean.log_softmax(dim=1),
-        reduction="batchmean",
-        log_target=True,
-    )
 
 
 @torch.no_grad()

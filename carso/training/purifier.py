@@ -30,6 +30,7 @@ class PurifierStage:
     """The purifier's training as a `Stage`."""
 
     name = "purifier"
+    stopped = False
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`carso train`: classifier, then purifier, in one folder that can be left and taken up again."""
+"""`carso train`: classifier, purifier, hardening, in a folder that can be taken up again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import DataNotFoundError, ImageData
 from carso.defence import Carso
-from carso.deployed import describe, purifier_of, read_description
+from carso.deployed import describe, in_use, purifier_of, read_description
 from carso.errors import CarsoError
 from carso.provenance import provenance
 from carso.purifier import Purifier
@@ -26,6 +26,7 @@ from carso.training import checkpoint, stage
 from carso.training.accuracies import accuracies
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.classifier import ClassifierStage
+from carso.training.hardening import HardeningStage
 from carso.training.purifier import PurifierStage
 from carso.training.stage import Display, Row, Stage
 
@@ -37,34 +38,39 @@ def train(
     *,
     device: torch.device,
     display: Display,
-    weights: Path | None = None,
+    given: Path | None = None,
 ) -> Carso:
-    """The scenario's defence: its classifier (or the one in `weights`), then its purifier."""
+    """The scenario's defence: its classifier (or the one in the file `given`), its purifier,
+    hardened."""
     # A layer that does not exist must not come out after hours of training.
-    given = zoo.build(scenario.classifier, data)
-    Representation(given, zoo.layers_of(scenario.classifier))
+    classifier: nn.Module = (
+        zoo.build(scenario.classifier, data)
+        if given is None
+        else zoo.given(given, scenario.classifier, data)
+    )
+    layers = zoo.layers_of(scenario.classifier)
+    Representation(classifier, layers).shapes(data.image_shape)
     description = describe(scenario, data)
-    if weights is not None:
-        tensor_files.load_weights(given, weights)
-        description["classifier"] = files.sha256(weights)
+    if given is not None:
+        description["classifier"] = files.sha256(given)
+        description["code"] = given.name if given.suffix == ".py" else ""
     refuse_another_run(folder, description)
     files.write_json(folder / "defence.json", description)
-    if weights is not None:
-        keep_given(folder, given, weights)
-        classifier: nn.Module = given
-    else:
+    if given is None:
         classifier = train_classifier(scenario, data, folder, device, display)
+    else:
+        keep_given(folder, classifier, given)
     frozen = zoo.placed(freeze(classifier), device)
-    purifier = train_purifier(scenario, data, frozen, folder, device, display)
-    defence = Carso(
-        frozen,
-        purifier,
-        samples=scenario.defence.samples,
-        aggregation=scenario.defence.aggregation,
-        seed=scenario.seed,
-    )
-    measure(folder, defence, scenario, data, device)
-    return defence
+    purifier: Purifier | None = None
+    if scenario.purifier.training is not None:
+        purifier = train_purifier(scenario, data, frozen, folder, device, display)
+        defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
+        measure(folder, defence, scenario, data, device)
+    if scenario.hardening is not None:
+        purifier = harden(scenario, data, frozen, folder, device, display, start=purifier)
+    assert purifier is not None, "a scenario has one stage at least"
+    hardened = scenario.hardening is not None
+    return Carso(frozen, purifier, **in_use(scenario, hardened=hardened), seed=scenario.seed)
 
 
 def measure(
@@ -102,7 +108,7 @@ def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
         return
     found = read_description(folder)
     wanted, scenario = description["scenario"], found["scenario"]
-    decisive = ("seed", "threat", "classifier", "purifier")
+    decisive = ("seed", "threat", "classifier", "purifier", "hardening")
     changed = [key for key in decisive if scenario.get(key) != wanted[key]]
     if found["images"] != description["images"]:
         changed.append("data")
@@ -158,6 +164,26 @@ def train_purifier(
     return purifier.deployed()
 
 
+def harden(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+    *,
+    start: Purifier | None,
+) -> Purifier:
+    """The purifier after training against attacks on the whole defence, from `start` or from
+    scratch."""
+    training = hardening_stage(scenario, data, classifier, device, start=start)
+    history = stage.run(training, folder / "hardening", display)
+    purifier = training.result()
+    weights = purifier.deployed_state()
+    finish(folder, training, weights, history, scenario=scenario, data=data)
+    return purifier
+
+
 def classifier_stage(scenario: Scenario, data: ImageData, device: torch.device) -> ClassifierStage:
     """The training of the scenario's classifier, at its very start."""
     training = scenario.classifier.training
@@ -193,7 +219,9 @@ def purifier_stage(
     folder: Path | None = None,
 ) -> PurifierStage:
     """The training of the scenario's purifier on `classifier`, at its very start."""
-    settings = scenario.purifier
+    attacks, settings = scenario.purifier.attacks, scenario.purifier.training
+    if attacks is None or settings is None:
+        raise CarsoError(f"scenario {scenario.name} has no [purifier.training]")
     with seeded(scenario.seed, "purifier", "weights"):
         purifier = purifier_of(scenario, classifier, data.image_shape, mean=data.mean, std=data.std)
     table = as_table(scenario)
@@ -205,7 +233,7 @@ def purifier_stage(
     batches = AdversarialBatches(
         classifier,
         data.train,
-        settings=settings.attacks,
+        settings=attacks,
         threat=scenario.training_threat,
         seed=scenario.seed,
         device=device,
@@ -217,7 +245,7 @@ def purifier_stage(
         purifier,
         batches,
         data,
-        training=settings.training,
+        training=settings,
         threat=scenario.threat,
         seed=scenario.seed,
         device=device,
@@ -225,6 +253,45 @@ def purifier_stage(
             "stage": "purifier",
             **on,
             "settings": digest([table["purifier"], table["threat"], purifier.layers]),
+        },
+    )
+
+
+def hardening_stage(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    device: torch.device,
+    *,
+    start: Purifier | None,
+) -> HardeningStage:
+    """The hardening of `start`, or of a new purifier, at its very start."""
+    settings = scenario.hardening
+    if settings is None:
+        raise CarsoError(f"scenario {scenario.name} has no [hardening]")
+    if start is None:
+        with seeded(scenario.seed, "hardening", "weights"):
+            purifier = purifier_of(scenario, classifier, data.image_shape)
+        origin = "scratch"
+    else:
+        purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
+    table = as_table(scenario)
+    network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}
+    return HardeningStage(
+        classifier,
+        purifier,
+        data,
+        hardening=settings,
+        threat=scenario.threat,
+        seed=scenario.seed,
+        device=device,
+        identity={
+            "stage": "hardening",
+            "seed": scenario.seed,
+            "data": data.fingerprint,
+            "classifier": tensor_files.fingerprint(classifier.state_dict()),
+            "start": origin,
+            "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
         },
     )
 

@@ -35,6 +35,11 @@ class Stage(Protocol):
     identity: dict[str, Any]
     first_losses: list[float]
 
+    @property
+    def stopped(self) -> bool:
+        """Whether more epochs would be in vain."""
+        ...
+
     def steps(self) -> int:
         """Optimiser steps in an epoch."""
         ...
@@ -75,6 +80,8 @@ def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
         stage.first_losses = found.state["first_losses"]
         files.write_text(folder / "losses.csv", as_csv(history))  # its last row may be missing
     for number in range(len(history), stage.epochs):
+        if stage.stopped:
+            break
         history.append(epoch(stage, number, display))
         state = {"stage": stage.state(), "first_losses": stage.first_losses}
         checkpoint.save(folder, Checkpoint(identity=stage.identity, history=history, state=state))
@@ -88,6 +95,8 @@ def train_in_memory(stage: Stage, display: Display) -> list[Row]:
     """The same without a folder: nothing is saved, nothing can be resumed."""
     history = []
     for number in range(stage.epochs):
+        if stage.stopped:
+            break
         history.append(epoch(stage, number, display))
         display.finish(stage.name, number, history[-1])
     return history

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "carso"
 
 LAYERS = (
     {"cli"},
+    {"commands"},
     {"demo", "prediction"},
     {"report", "progress"},
     {"evaluation"},

@@ -1,0 +1,115 @@
+"""Attack a defence, and report what came of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from carso.commands.options import (
+    DataOption,
+    DeviceOption,
+    DownloadOption,
+    JsonOption,
+    OwnOption,
+    ThreadsOption,
+    own_classifier,
+    prepare,
+)
+
+
+def evaluate(
+    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    suite: Annotated[
+        str, typer.Option(help="quick, paper, adaptive, full, or standard (for --bare).")
+    ] = "",
+    attacks: Annotated[str, typer.Option(help="Only these, e.g. transfer,randaa-released.")] = "",
+    images: Annotated[int, typer.Option(help="How many images.")] = 200,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
+    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="The classifier alone.")] = False,
+    aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
+    classifier: OwnOption = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="Evaluate these saved adversarial images instead.")
+    ] = None,
+    save_examples: Annotated[
+        Path | None, typer.Option(help="File (.safetensors) for the worst examples.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File of the record; default in records/, named after what is asked."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of attacks, noise and verdicts.")] = 0,
+    draws: Annotated[int, typer.Option(help="Independent draws that judge an image.", min=1)] = 5,
+    samples: Annotated[
+        int, typer.Option(help="Candidates an attack averages in a step; 0: measured.", min=0)
+    ] = 0,
+    chunk: Annotated[int, typer.Option(help="Images attacked at once.", min=1)] = 100,
+    max_batch: Annotated[
+        int, typer.Option(help="Candidates in memory at once; fewer for large networks.", min=1)
+    ] = 1024,
+    data: DataOption = None,
+    download: DownloadOption = False,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Attack a defence, judge it on fresh draws, and say how far to trust the number.
+
+    Stopped and called again, it goes on.
+    """
+    from carso.evaluation.named import Images, evaluate_named
+    from carso.progress import progress
+    from carso.report import terminal
+
+    place = prepare(device, threads)
+    chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
+    label = suite or ("standard" if bare else "quick")
+    words = [*chosen, str(images)] if chosen else [label, str(images)]
+    if examples is not None:
+        words = [examples.stem]
+    name = "-".join([Path(defence).name, *(["bare"] if bare else []), *words])
+    path = out or Path("records") / f"{name}.json"
+    with progress() as bars:
+        record = evaluate_named(
+            defence,
+            Images(count=images, split=split, on=on, folder=data, download=download),
+            bare=bare,
+            aggregation=aggregation,
+            classifier=own_classifier(classifier),
+            max_batch=max_batch,
+            eps=eps,
+            examples=examples,
+            device=place,
+            counted=bars.announced,
+            seed=seed,
+            suite=suite,
+            attacks=chosen,
+            draws=draws,
+            samples=samples,
+            chunk=chunk,
+            out=path,
+            save_examples=save_examples,
+        )
+    if as_json:
+        print(json.dumps(record, indent=1))
+        return
+    print("\n".join(terminal([record])))
+    print(f"record: {path}  (carso report {path} makes tables and a page of it)")
+
+
+def report(
+    records: Annotated[list[Path], typer.Argument(help="Records that `carso evaluate` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder for page and tables.")] = Path("report"),
+) -> None:
+    """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
+    from carso.report import write_report
+
+    found, written = write_report(records, out)
+    print("\n".join(found))
+    for path in written:
+        print(f"wrote {path}")

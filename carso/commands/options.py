@@ -1,0 +1,79 @@
+"""The command line's app, the options that commands share, and how they print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carso import __version__
+from carso.errors import CarsoError
+
+if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
+    import torch
+    from torch import nn
+
+app = typer.Typer(
+    name="carso",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA).")
+]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own choice.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
+DownloadOption = Annotated[bool, typer.Option(help="Download the data set if missing.")]
+SeedOption = Annotated[int | None, typer.Option(help="Instead of the scenario's own.")]
+RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
+OwnOption = Annotated[
+    Path | None,
+    typer.Option("--classifier", help="The Python file that makes it, if it is your own."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.callback(invoke_without_command=True)
+def carso(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Purify what an image classifier sees, and measure what that is worth."""
+    if version:
+        print(f"carso {__version__}")
+        raise typer.Exit
+
+
+def prepare(device: str, threads: int) -> torch.device:
+    """The device asked for, after a check that it is there."""
+    import torch
+
+    if threads < 0:
+        raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        place = torch.device(device)
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise CarsoError(f"device {device!r} is not usable here: {reason}") from None
+    return place
+
+
+def own_classifier(path: Path | None) -> nn.Module | None:
+    """The classifier that the user's Python file makes, if one is given."""
+    from carso.classifiers.zoo import of_user
+
+    return None if path is None else of_user(path)
+
+
+def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns that line up, as plain text that can be copied."""
+    from carso.report.tables import as_text
+
+    print("\n".join(as_text((header, list(rows)))))

@@ -1,0 +1,149 @@
+"""Train a defence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carso.commands.options import (
+    DataOption,
+    DeviceOption,
+    DownloadOption,
+    JsonOption,
+    RunOption,
+    SeedOption,
+    ThreadsOption,
+    prepare,
+    print_table,
+)
+from carso.errors import CarsoError
+
+if TYPE_CHECKING:
+    from carso.scenario import Scenario
+
+
+def scenarios(as_json: JsonOption = False) -> None:
+    """List the shipped scenarios."""
+    from carso import scenario_file
+
+    found = [scenario_file.read(name) for name in scenario_file.names()]
+    if as_json:
+        print(json.dumps([scenario_file.as_table(scenario) for scenario in found], indent=1))
+        return
+    print_table(
+        ("scenario", "eps", "what"),
+        [(s.name, f"{s.threat.eps:.4g}", s.summary) for s in found],
+    )
+
+
+def train(
+    scenario: Annotated[str, typer.Argument(help="A shipped name, or a TOML file of your own.")],
+    run: RunOption = None,
+    data: DataOption = None,
+    download: DownloadOption = False,
+    classifier: Annotated[
+        Path | None, typer.Option(help="Weights to defend (or .py), instead of training some.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="A preset of the scenario, e.g. released.")] = "",
+    seed: SeedOption = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 0,
+) -> None:
+    """Train a scenario: classifier, purifier, hardening. Run again to go on."""
+    from carso import scenario_file
+
+    run_scenario(
+        scenario_file.read(scenario, preset=preset),
+        run,
+        data,
+        download=download,
+        classifier=classifier,
+        seed=seed,
+        device=device,
+        threads=threads,
+    )
+
+
+def harden(
+    classifier: Annotated[
+        Path, typer.Option(help="Weights of the scenario's network, or a .py with classifier().")
+    ],
+    scenario: Annotated[
+        str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
+    ] = "fashion-retrofit",
+    layers: Annotated[
+        str, typer.Option(help="Layers that the purifier reads, e.g. conv1,block2.conv.")
+    ] = "",
+    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    run: RunOption = None,
+    data: DataOption = None,
+    download: DownloadOption = False,
+    seed: SeedOption = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 0,
+) -> None:
+    """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
+    from dataclasses import replace
+
+    from carso import scenario_file
+    from carso.threat import Linf
+
+    settings = scenario_file.read(scenario)
+    if settings.hardening is None:
+        raise CarsoError(f"scenario {settings.name} has no [hardening]")
+    names = tuple(name.strip() for name in layers.split(",") if name.strip())
+    if classifier.suffix == ".py" and not names:
+        raise CarsoError("--layers names the layers of your classifier that the purifier reads")
+    settings = replace(
+        settings,
+        name=classifier.stem,
+        classifier=replace(settings.classifier, layers=names or settings.classifier.layers),
+        purifier=replace(settings.purifier, attacks=None, training=None),
+        hardening=replace(settings.hardening, epochs=epochs or settings.hardening.epochs),
+        threat=settings.threat if eps is None else Linf(eps=eps),
+    )
+    run_scenario(
+        settings,
+        run,
+        data,
+        download=download,
+        classifier=classifier,
+        seed=seed,
+        device=device,
+        threads=threads,
+    )
+
+
+def run_scenario(
+    settings: Scenario,
+    run: Path | None,
+    data: Path | None,
+    *,
+    download: bool,
+    classifier: Path | None,
+    seed: int | None,
+    device: str,
+    threads: int,
+) -> None:
+    """Train what `settings` say, and print where it went."""
+    from dataclasses import replace
+
+    from carso.progress import progress
+    from carso.training.run import load_data
+    from carso.training.run import train as train_all
+
+    if seed is not None:
+        settings = replace(settings, seed=seed)
+    folder = run or Path("runs") / settings.name
+    place = prepare(device, threads)
+    images = load_data(settings, data, download=download)
+    print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
+    with progress() as bars:
+        train_all(settings, images, folder, device=place, display=bars, given=classifier)
+    again = f" --classifier {classifier}" if classifier and classifier.suffix == ".py" else ""
+    print(f"done: carso predict {folder} IMAGE...{again}")
+    print(f"      carso evaluate {folder} --suite adaptive{again}")

@@ -1,0 +1,259 @@
+"""Hardening: the purifier trained against attacks on the whole defence, around a frozen classifier.
+
+The paper's purifier has only met attacks on the classifier. Here every batch is attacked through
+the defence as it stands, by PGD on a view of it, and the purifier learns that the classifier
+labels the candidates right: the loss is of their logits, plus a little of the reconstruction. The
+latent code comes from the prior, as in use; the posterior plays no part.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pytorch_optimizer import RAdam
+from torch import Generator, Tensor
+
+from carso.aggregation import join
+from carso.attacks.gradient import PGD
+from carso.attacks.margin import Margin, margins
+from carso.classifiers.frozen import Frozen
+from carso.data import ImageData
+from carso.defence import Carso
+from carso.purifier import Purifier
+from carso.purifier.loss import reconstruction_cost
+from carso.randomness import generator
+from carso.scenario import Hardening
+from carso.threat import Linf
+from carso.training.classifier import augmented, average
+from carso.training.losses import disagreement_attack, divergence
+from carso.training.schedules import one_cycle
+from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
+
+VALIDATION_ATTACK = Margin(steps=20)
+"""Of the accuracy that decides which weights are kept; not an evaluation, but not masked either."""
+
+
+class HardeningStage:
+    """Hardening as a `Stage`; `result` gives the averaged weights of the best epoch."""
+
+    name = "hardening"
+
+    def __init__(
+        self,
+        classifier: Frozen,
+        purifier: Purifier,
+        data: ImageData,
+        *,
+        hardening: Hardening,
+        threat: Linf,
+        seed: int,
+        device: torch.device,
+        identity: dict[str, Any],
+    ) -> None:
+        """`threat` is the ball of the evaluation; training attacks have `hardening.eps` if set."""
+        self.data, self.hardening, self.threat = data, hardening, threat
+        self.seed, self.device, self.identity = seed, device, identity
+        self.epochs = hardening.epochs
+        purifier.posterior = None
+        self.purifier = purifier.to(device).requires_grad_(True)
+        self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
+        self.defence = self.around(classifier, self.purifier, samples=1)
+        self.judged = self.around(classifier, self.averaged, samples=hardening.samples)
+        self.optimiser = RAdam(
+            self.purifier.parameters(), lr=hardening.rate, weight_decay=hardening.weight_decay
+        )
+        self.step = 0
+        self.first_losses: list[float] = []
+        self.best: dict[str, Tensor] = {}
+        self.best_accuracy = -1.0
+        self.waited = 0
+
+    def around(self, classifier: Frozen, purifier: Purifier, *, samples: int) -> Carso:
+        return Carso(
+            classifier,
+            purifier,
+            samples=samples,
+            aggregation=self.hardening.aggregation,
+            anchor=self.hardening.anchor,
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the validation accuracy has not risen for as long as was asked to wait."""
+        return 0 < self.hardening.patience <= self.waited
+
+    def steps(self) -> int:
+        return batches_in(len(self.data.train), self.hardening.batch_size)
+
+    def epoch(self, number: int, advance: Callable[[], None]) -> Row:
+        """One pass over the training images, then the averaged weights on validation images."""
+        source = generator(self.seed, self.name, "epoch", number)
+        self.defence.noise = generator(self.seed, self.name, "noise", number)
+        totals, count = torch.zeros(3), 0
+        began = time.perf_counter()
+        for indices in shuffled(len(self.data.train), self.hardening.batch_size, source):
+            images, labels = self.data.train.batch(indices)
+            images = augmented(images.to(self.device), self.hardening.augment, source)
+            totals += len(indices) * self.update(images, labels.to(self.device), source)
+            count += len(indices)
+            advance()
+        speed = count / (time.perf_counter() - began)
+        loss, cost, right = (totals / count).tolist()
+        return {
+            "loss": loss,
+            "reconstruction": cost,
+            "training_accuracy": right,
+            "gradient_passes": count * self.passes(),
+            "images_per_second": speed,
+            **self.validate(),
+        }
+
+    def passes(self) -> int:
+        """Gradients through the whole defence that one image costs in one epoch."""
+        both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
+        return self.hardening.attack_steps + 1 + both
+
+    def update(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """One optimiser step on a batch; its loss, mean reconstruction cost and accuracy."""
+        progress = self.step / (self.steps() * self.epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = one_cycle(
+                progress, peak=self.hardening.rate, warmup=self.hardening.warmup
+            )
+        attacked = self.attacked(images, labels, source)
+        self.purifier.requires_grad_(True).train()
+        loss, cost, logits = self.loss(images, attacked, labels)
+        self.optimiser.zero_grad()
+        (loss + self.hardening.reconstruction * cost).backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.step += 1
+        average(self.averaged, self.purifier, decay=self.hardening.average, step=self.step)
+        if len(self.first_losses) < FIRST_STEPS:
+            self.first_losses.append(float(loss.detach()))
+        right = (logits.argmax(dim=1) == labels).float().mean()
+        return torch.stack([loss.detach(), cost.detach(), right]).cpu()
+
+    def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The images, attacked through a view of the defence as it stands."""
+        self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
+        settings = self.hardening
+        view = self.defence.view(settings.view)
+        threat = self.threat_now()
+        size = settings.attack_step_size * threat.eps / self.training_threat.eps
+        if settings.loss == "trades":
+            return disagreement_attack(
+                view,
+                images,
+                threat=threat,
+                steps=settings.attack_steps,
+                step_size=size,
+                generator=source,
+            )
+        attack = PGD(steps=settings.attack_steps, step_size=size)
+        return attack(view, images, labels, threat=threat, generator=source)
+
+    @property
+    def training_threat(self) -> Linf:
+        return Linf(eps=self.hardening.eps) if self.hardening.eps else self.threat
+
+    def threat_now(self) -> Linf:
+        """The ball of the training attacks, which grows over the first epochs where asked."""
+        growing = self.hardening.eps_epochs * self.steps()
+        share = min(1.0, (self.step + 1) / growing) if growing else 1.0
+        return self.training_threat.scaled(share)
+
+    def loss(
+        self, images: Tensor, attacked: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of the classification, the mean reconstruction cost, the logits under attack."""
+        settings = self.hardening
+        if settings.loss == "trades":
+            logits, cost = self.classified(torch.cat([images, attacked]), images.repeat(2, 1, 1, 1))
+            clean, logits = logits.chunk(2)
+            loss = F.cross_entropy(clean, labels)
+            loss = loss + settings.trades_weight * divergence(clean, logits)
+        else:
+            logits, cost = self.classified(attacked, images)
+            if settings.loss == "margin":
+                loss = F.softplus(-margins(logits, labels)).mean()
+            else:
+                loss = F.cross_entropy(logits, labels)
+        return loss, cost, logits.detach()
+
+    def classified(self, inputs: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (B, K) of one candidate per input, and how far the candidates are from `clean`:
+        as images, and where asked as the classifier's activations."""
+        defence, settings = self.defence, self.hardening
+        with torch.no_grad():
+            activations, own = defence.representation.with_logits(inputs)
+        latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
+        pixels = self.purifier.decoder.logits(latent, self.purifier.conditioning(activations))
+        cost = reconstruction_cost(pixels, clean).mean()
+        if settings.features:
+            seen, logits = defence.representation.with_logits(pixels.sigmoid())
+            wanted = defence.representation(clean, gradients=False)
+            cost = cost + settings.features * feature_distance(seen, wanted)
+        else:
+            logits = defence.final_classifier(pixels.sigmoid())
+        if settings.aggregation == "anchored":
+            logits = join(logits, own, settings.anchor)
+        return logits, cost
+
+    def validate(self) -> Row:
+        """Accuracy of the averaged weights, clean and under an attack on the whole defence; the
+        weights are kept if no earlier ones did better under attack."""
+        count = min(self.hardening.validation_images, len(self.data.validation))
+        images, labels = self.data.validation.balanced(count).batch(slice(None))
+        source = generator(self.seed, self.name, "validation")
+        self.judged.seed(self.seed)
+        right = torch.zeros(2)
+        for some, answers in zip(torch.split(images, 100), torch.split(labels, 100), strict=True):
+            some, answers = some.to(self.device), answers.to(self.device)
+            view = self.judged.view("mean-logits", samples=1)
+            worst = VALIDATION_ATTACK(view, some, answers, threat=self.threat, generator=source)
+            clean = self.judged.predict(some) == answers
+            standing = clean & (self.judged.predict(worst) == answers)
+            right += torch.stack([clean.sum(), standing.sum()]).cpu()
+        accuracy, adaptive = (right / count).tolist()
+        self.waited += 1
+        if adaptive >= self.best_accuracy:
+            self.best_accuracy, self.waited = adaptive, 0
+            self.best = {k: v.clone() for k, v in self.averaged.state_dict().items()}
+        return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
+
+    def result(self) -> Purifier:
+        """The purifier of the best epoch."""
+        self.averaged.load_state_dict(self.best)
+        return self.averaged.deployed()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "purifier": dict(self.purifier.state_dict()),
+            "averaged": dict(self.averaged.state_dict()),
+            "best": self.best,
+            "best_accuracy": self.best_accuracy,
+            "waited": self.waited,
+            "optimiser": self.optimiser.state_dict(),
+            "step": self.step,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.purifier.load_state_dict(state["purifier"])
+        self.averaged.load_state_dict(state["averaged"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        for key in ("best", "best_accuracy", "waited", "step"):
+            setattr(self, key, state[key])
+
+
+def feature_distance(seen: list[Tensor], wanted: list[Tensor]) -> Tensor:
+    """The mean squared distance of activations, each layer in units of its own size."""
+    distances = [
+        F.mse_loss(a, b) / b.square().mean().clamp(min=1e-12)
+        for a, b in zip(seen, wanted, strict=True)
+    ]
+    return torch.stack(distances).mean()
