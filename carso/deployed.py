@@ -7,6 +7,7 @@ it takes), `classifier.safetensors`, `purifier.safetensors` and, once it is hard
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,6 +102,40 @@ def in_use(scenario: Scenario, *, hardened: bool = False) -> dict[str, Any]:
     return {"samples": scenario.defence.samples, "aggregation": scenario.defence.aggregation}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """What a folder holds besides the purifier."""
+
+    scenario: Scenario
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    classifier: Frozen
+
+
+def stored(folder: Path, classifier: nn.Module | None, device: torch.device | str) -> Stored:
+    """The scenario and the classifier in `folder`; a network of the user's own must be given."""
+    table = read_description(folder)
+    scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
+    images = table["images"]
+    shape, classes = tuple(images["shape"]), tuple(images["classes"])
+    if classifier is None:
+        if table.get("code"):
+            raise CarsoError(
+                f"{folder} defends the classifier that {table['code']} makes: give it, by "
+                "--classifier FILE.py or carso.load(..., classifier=...)"
+            )
+        classifier = zoo.wide_resnet(
+            scenario.classifier,
+            classes=len(classes),
+            channels=shape[0],
+            mean=images["mean"],
+            std=images["std"],
+        )
+    load_weights(classifier, folder / "classifier.safetensors")
+    frozen = zoo.placed(freeze(classifier), torch.device(device))
+    return Stored(scenario=scenario, shape=shape, classes=classes, classifier=frozen)
+
+
 class Deployed(Carso):
     """A defence that also knows its scenario and the names of its classes."""
 
@@ -117,32 +152,16 @@ def load(
 ) -> Deployed:
     """The defence called `name`, or the one of a run's folder, ready to predict.
 
-    A run around a classifier of the user's own takes it again as `classifier`; its weights are
-    loaded from the run.
-    The hardened purifier is taken where there is one. `settings` are those of `Carso` (samples,
-    aggregation, anchor, max_batch, seed, final_classifier).
+    The hardened purifier is taken where there is one. A run around a classifier of the user's own
+    takes it again as `classifier`; its weights are loaded from the run. `settings` are those of
+    `Carso` (samples, aggregation, anchor, max_batch, seed, final_classifier).
     """
     folder = folder_of(name)
-    table = read_description(folder)
-    scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
-    images = table["images"]
-    shape, classes = tuple(images["shape"]), tuple(images["classes"])
-    mean, std = images["mean"], images["std"]
-    if classifier is None:
-        if table.get("code"):
-            raise CarsoError(
-                f"{folder} defends the classifier that {table['code']} makes: give it, by "
-                "--classifier FILE.py or carso.load(..., classifier=...)"
-            )
-        classifier = zoo.wide_resnet(
-            scenario.classifier, classes=len(classes), channels=shape[0], mean=mean, std=std
-        )
-    load_weights(classifier, folder / "classifier.safetensors")
-    frozen = zoo.placed(freeze(classifier), torch.device(device))
-    purifier = purifier_of(scenario, frozen, shape).deployed()
+    found = stored(folder, classifier, device)
+    purifier = purifier_of(found.scenario, found.classifier, found.shape).deployed()
     hardened = (folder / "hardening.safetensors").exists()
     load_weights(purifier, folder / f"{'hardening' if hardened else 'purifier'}.safetensors")
-    chosen = {**in_use(scenario, hardened=hardened), **settings}
-    defence = Deployed(frozen, purifier.to(device), **chosen)
-    defence.scenario, defence.classes = scenario, classes
+    chosen = {**in_use(found.scenario, hardened=hardened), **settings}
+    defence = Deployed(found.classifier, purifier.to(device), **chosen)
+    defence.scenario, defence.classes = found.scenario, found.classes
     return defence

@@ -215,6 +215,8 @@ class Purifier:
 class Hardening:
     """[hardening]: the purifier trained on, against attacks on the whole defence."""
 
+    start: str = "purifier"
+    """What is hardened: the paper's "purifier" where there is one, or a new one, "scratch"."""
     epochs: int
     batch_size: int = 128
     rate: float = 1e-3
@@ -253,6 +255,8 @@ class Hardening:
 
     def __post_init__(self) -> None:
         losses, augmentations = ("cross-entropy", "margin", "trades"), AUGMENTATIONS
+        starts = ("purifier", "scratch")
+        check(self.start in starts, "start", f"one of {starts}", self.start)
         for key in ("epochs", "attack_steps", "validation_images", "samples"):
             check(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)

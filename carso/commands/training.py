@@ -100,7 +100,7 @@ def harden(
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
     settings = replace(
         settings,
-        name=classifier.stem,
+        name=classifier.stem if classifier.suffix == ".py" else settings.name,
         classifier=replace(settings.classifier, layers=names or settings.classifier.layers),
         purifier=replace(settings.purifier, attacks=None, training=None),
         hardening=replace(settings.hardening, epochs=epochs or settings.hardening.epochs),

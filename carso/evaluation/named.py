@@ -13,7 +13,7 @@ from carso import data as data_sets
 from carso import files
 from carso.attacks.saved import read_examples
 from carso.data import ImageData, Split
-from carso.deployed import Deployed, folder_of, load
+from carso.deployed import Deployed, Stored, folder_of, load, stored
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
@@ -34,7 +34,7 @@ class Images:
     folder: Path | None = None
     download: bool = False
 
-    def load(self, defence: Deployed) -> tuple[ImageData, Split]:
+    def load(self, defence: Deployed | Stored) -> tuple[ImageData, Split]:
         if self.split not in SPLITS:
             raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {self.split!r}")
         if self.on:
@@ -69,9 +69,14 @@ def evaluate_named(
 ) -> dict[str, Any]:
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
     chosen = {"aggregation": aggregation} if aggregation else {}
-    defence = load(
-        name, classifier=classifier, device=device, seed=seed, max_batch=max_batch, **chosen
-    )
+    defence: Deployed | Stored
+    if bare:
+        defence = stored(folder_of(name), classifier, device)
+        model: nn.Module = defence.classifier
+    else:
+        model = defence = load(
+            name, classifier=classifier, device=device, seed=seed, max_batch=max_batch, **chosen
+        )
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
         "posterior_kl": posterior_kl(folder_of(name)),
@@ -91,7 +96,7 @@ def evaluate_named(
             "fingerprint": data.fingerprint,
         }
     return evaluate(
-        defence.classifier if bare else defence,
+        model,
         pixels,
         labels,
         eps=defence.scenario.threat.eps if eps is None else eps,

@@ -269,7 +269,7 @@ def hardening_stage(
     settings = scenario.hardening
     if settings is None:
         raise CarsoError(f"scenario {scenario.name} has no [hardening]")
-    if start is None:
+    if start is None or settings.start == "scratch":
         with seeded(scenario.seed, "hardening", "weights"):
             purifier = purifier_of(scenario, classifier, data.image_shape)
         origin = "scratch"
