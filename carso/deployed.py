@@ -90,6 +90,7 @@ def purifier_of(
         latent=settings.latent,
         decoder_width=settings.decoder_width,
         stages=settings.stages,
+        encoder_ratio=settings.encoder_ratio,
         **statistics,
     )
 

@@ -193,6 +193,8 @@ class Purifier:
     """Channels at the start of the decoder."""
     stages: int = 0
     """Convolutions per layerwise encoder; 0: three up to 32 pixels a side, four above."""
+    encoder_ratio: float = 0.5
+    """The share of its channels that each of them keeps; the paper's is a half."""
     attacks: Attacks | None = None
     training: PurifierTraining | None = None
     """The paper's stage; without it, hardening starts from scratch."""
@@ -209,6 +211,7 @@ class Purifier:
             self.decoder_width,
         )
         check(self.stages >= 0, "stages", "at least 0", self.stages)
+        check(0 < self.encoder_ratio <= 4, "encoder_ratio", "in (0, 4]", self.encoder_ratio)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

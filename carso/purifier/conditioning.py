@@ -16,18 +16,25 @@ from carso.errors import CarsoError
 
 SLOPE = 0.2
 """Of every leaky ReLU in the paper's tables."""
+HALF = 0.5
+"""The channels that each stage of a layerwise encoder keeps, in the paper."""
 
 
 class Conditioning(nn.Module):
     """The representation, compressed to `features` numbers per image."""
 
     def __init__(
-        self, shapes: Sequence[tuple[int, ...]], *, features: int, stages: int = 3
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        *,
+        features: int,
+        stages: int = 3,
+        ratio: float = HALF,
     ) -> None:
         super().__init__()
         encoders, total = [], 0
         for shape in shapes:
-            encoder, encoded = layer_encoder(shape, stages=stages)
+            encoder, encoded = layer_encoder(shape, stages=stages, ratio=ratio)
             encoders.append(encoder)
             total += encoded
         self.layerwise = nn.ModuleList(encoders)
@@ -59,21 +66,24 @@ class Concatenate(nn.Module):
         return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
 
 
-def layer_encoder(shape: tuple[int, ...], *, stages: int) -> tuple[nn.Sequential, int]:
+def layer_encoder(
+    shape: tuple[int, ...], *, stages: int, ratio: float = HALF
+) -> tuple[nn.Sequential, int]:
     """The encoder of one activation (without batch), and how many features it gives.
 
-    Each stage halves the channels by a 3x3 convolution without padding, as in the paper. Tokens
+    Each stage is a 3x3 convolution without padding that keeps a share `ratio` of the channels, in
+    the paper a half. Tokens
     (T, C) get the same along T, vectors (F,) a linear layer. A side shorter than the kernel is
     padded, so that a small layer keeps its size instead of vanishing.
     """
     channels, *sides = shape if len(shape) != 2 else (shape[1], shape[0])
     stack: list[nn.Module] = []
     for _ in range(stages):
-        halved = math.ceil(channels / 2)
+        kept = math.ceil(channels * ratio)
         padding = tuple(0 if side >= 3 else 1 for side in sides)
-        stack.append(stage(channels, halved, padding=padding))
+        stack.append(stage(channels, kept, padding=padding))
         sides = [side - 2 if side >= 3 else side for side in sides]
-        channels = halved
+        channels = kept
     return nn.Sequential(*stack), channels * math.prod(sides)
 
 

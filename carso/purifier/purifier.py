@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.errors import CarsoError
-from carso.purifier.conditioning import Conditioning
+from carso.purifier.conditioning import HALF, Conditioning
 from carso.purifier.decoder import Decoder
 from carso.purifier.posterior import Posterior
 from carso.randomness import normal
@@ -41,13 +41,16 @@ class Purifier(nn.Module):
         latent: int = 128,
         decoder_width: int = 256,
         stages: int = 0,
+        encoder_ratio: float = HALF,
         mean: Sequence[float] = (0.0,),
         std: Sequence[float] = (1.0,),
     ) -> None:
         super().__init__()
         self.image_shape, self.layers, self.latent = image_shape, tuple(layers), latent
         stages = stages or (3 if max(image_shape[1:]) <= 32 else 4)
-        self.conditioning = Conditioning(shapes, features=condition, stages=stages)
+        self.conditioning = Conditioning(
+            shapes, features=condition, stages=stages, ratio=encoder_ratio
+        )
         self.decoder = Decoder(image_shape, latent=latent, condition=condition, width=decoder_width)
         self.posterior: Posterior | None = Posterior(
             image_shape, latent=latent, condition=condition, mean=mean, std=std

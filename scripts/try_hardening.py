@@ -1,0 +1,73 @@
+"""Runs the trials of `hardening_trials.toml` on the embedded images, a JSON for each.
+
+    python scripts/try_hardening.py docs/results/trials [NAME...] [--threads 1]
+
+A trial hardens the shipped classifier of its base scenario, changed as the trial says, on the
+embedded training images, and keeps the validation accuracies of every epoch. A trial whose record
+is there already is not run again. `scripts/render_docs.py` makes the table of the lab log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import carso
+from carso import data, files
+from carso.deployed import folder_of, stored
+from carso.progress import progress
+from carso.provenance import provenance
+from carso.purifier import Purifier
+from carso.scenario_file import as_table, from_table, merged, read
+from carso.training.run import hardening_stage
+from carso.training.stage import train_in_memory
+
+TRIALS = Path(__file__).with_name("hardening_trials.toml")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    table = tomllib.loads(TRIALS.read_text(encoding="utf-8"))
+    for trial in table["trial"]:
+        path = given.folder / f"{trial['name']}.json"
+        if (given.names and trial["name"] not in given.names) or path.exists():
+            continue
+        print(trial["name"], flush=True)
+        files.write_json(path, run(trial, table[trial.get("base", "fashion")]))
+
+
+def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """The record of one trial."""
+    base = trial.get("base", "fashion")
+    changes = {key: trial[key] for key in ("classifier", "purifier", "hardening") if key in trial}
+    settings = merged(merged(as_table(read(base)), {"hardening": shared}), changes)
+    scenario = from_table(settings, source=trial["name"])
+    images = data.load("fashion-embedded")
+    classifier = stored(folder_of(base), None, "cpu").classifier
+    start = carso.load(base).purifier if settings["hardening"]["start"] == "purifier" else None
+    assert start is None or isinstance(start, Purifier)
+    stage = hardening_stage(scenario, images, classifier, torch.device("cpu"), start=start)
+    with progress() as bars:
+        history = train_in_memory(stage, bars)
+    best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))
+    return {
+        "trial": trial,
+        "scenario": as_table(scenario),
+        "data": {"set": images.name, "fingerprint": images.fingerprint},
+        "history": history,
+        "best": best,
+        "provenance": provenance(),
+    }
+
+
+if __name__ == "__main__":
+    main()
