@@ -1,8 +1,11 @@
-"""`carso demo`: what a published protocol sees of the paper's defence, and what an attacker sees.
+"""`carso demo`: what published protocols see of the paper's defence, what an attacker sees, and
+what hardening makes of it.
 
-Three short evaluations on images that ship with the package: the classifier alone; the defence
-attacked as published protocols do, by examples made for the classifier and through the log-odds
-that the released code computes; the same defence attacked through its mean logits.
+Six short evaluations on images that ship with the package: an adversarially trained classifier;
+the paper's defence around it, attacked as published protocols do (by examples made for the
+classifier, and through the log-odds that the released code computes), and through its mean logits;
+the hardened defence around it; a classifier trained on clean images, and the hardened defence
+around that.
 """
 
 from __future__ import annotations
@@ -33,8 +36,35 @@ from carso.report.tables import Row, Table, interval
 
 EFFORT = Effort(images=40, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
 EXAMPLES = "classifier-examples.safetensors"
-RECORDS = ("classifier", "published", "adaptive")
-"""The names of the three records in the demo's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One of the evaluations."""
+
+    record: str
+    """Its name in the demo's folder."""
+    what: str
+    defence: str
+    """A shipped name."""
+    bare: bool = False
+    """The classifier alone."""
+    published: bool = False
+    """Attacked as published protocols do, not through the mean logits."""
+
+
+SCENES = (
+    Scene("classifier", "a classifier trained against attacks", "fashion", bare=True),
+    Scene("published", "CARSO, as published protocols attack it", "fashion", published=True),
+    Scene("adaptive", "CARSO, attacked through its mean logits", "fashion"),
+    Scene("hardened", "CARSO, hardened, attacked in the same way", "fashion-hardened"),
+    Scene(
+        "clean-classifier", "a classifier trained on clean images", "fashion-retrofit", bare=True
+    ),
+    Scene("retrofit", "that one, behind a hardened purifier", "fashion-retrofit"),
+)
+RECORDS = tuple(scene.record for scene in SCENES)
+"""The names of the records in the demo's folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,14 +74,6 @@ class Demo:
     records: tuple[dict[str, Any], ...]
     picture: Path
     page: Path
-
-
-WHAT = (
-    "the classifier alone",
-    "CARSO, as published protocols attack it",
-    "CARSO, attacked through its mean logits",
-)
-"""What the three records are of."""
 
 
 def short_attacks(seed: int) -> Suite:
@@ -76,47 +98,41 @@ def published_attacks(examples: Path) -> Suite:
     )
 
 
-def run(
-    folder: Path,
-    *,
-    name: str = "fashion",
-    count: int = 100,
-    seed: int = 0,
-    counted: Counted = silent,
-) -> Demo:
-    """The three evaluations on `count` test images, a picture, and the page of all three."""
-    defence = load(name, seed=seed)
+def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = silent) -> Demo:
+    """The evaluations on `count` test images, a picture, and the page of them all."""
     data = data_sets.load("fashion-embedded")
     images, labels = data.test.balanced(count).batch(slice(None))
-    about = {
-        "data": {"set": data.name, "split": "test", "fingerprint": data.fingerprint},
-        "posterior_kl": posterior_kl(folder_of(name)),
-    }
-
-    def evaluated(
-        model: torch.nn.Module, title: str, suite: Suite, **settings: Any
-    ) -> dict[str, Any]:
-        return evaluate(
-            model, images, labels, eps=defence.scenario.threat.eps, suite=suite, seed=seed,
-            name=name, classes=defence.classes, counted=counted, about={**about, "title": title},
-            **settings,
-        )  # fmt: skip
-
     examples = folder / EXAMPLES
-    alone, published, known = WHAT
-    classifier = evaluated(defence.classifier, alone, short_attacks(seed), save_examples=examples)
-    records = (
-        classifier,
-        evaluated(defence, published, published_attacks(examples)),
-        evaluated(defence, known, short_attacks(seed)),
-    )
+    records: list[dict[str, Any]] = []
+    for scene in SCENES:
+        defence = load(scene.defence, seed=seed)
+        first = not records  # its worst examples serve the published protocols
+        records.append(
+            evaluate(
+                defence.classifier if scene.bare else defence,
+                images,
+                labels,
+                eps=defence.scenario.threat.eps,
+                suite=published_attacks(examples) if scene.published else short_attacks(seed),
+                seed=seed,
+                name=scene.defence,
+                classes=defence.classes,
+                counted=counted,
+                about={
+                    "data": {"set": data.name, "split": "test", "fingerprint": data.fingerprint},
+                    "posterior_kl": posterior_kl(folder_of(scene.defence)),
+                    "title": scene.what,
+                },
+                save_examples=examples if first else None,
+            )
+        )
+        write(folder / f"{scene.record}.json", records[-1])
     drawn = folder / "candidates.png"
-    draw(defence, images, read_examples(examples)["examples"], labels, drawn)
-    for record, kind in zip(records, RECORDS, strict=True):
-        write(folder / f"{kind}.json", record)
+    paper = load(SCENES[0].defence, seed=seed)
+    draw(paper, images, read_examples(examples)["examples"], labels, drawn)
     page = folder / "index.html"
     write_page(records, page)
-    return Demo(records=records, picture=drawn, page=page)
+    return Demo(records=tuple(records), picture=drawn, page=page)
 
 
 def table(records: Sequence[dict[str, Any]]) -> Table:
@@ -131,10 +147,10 @@ def table(records: Sequence[dict[str, Any]]) -> Table:
         "diagnostics",
     )
     rows: list[Row] = []
-    for what, record in zip(WHAT, records, strict=True):
+    for scene, record in zip(SCENES, records, strict=True):
         rows.append(
             (
-                what,
+                scene.what,
                 f"{record['accuracy']['clean']['value']:.3f}",
                 interval(record["accuracy"]["worst"]),
                 percent(max(useless(attack["gradients"]) for attack in record["attacks"])),

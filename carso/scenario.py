@@ -152,6 +152,10 @@ class PurifierTraining:
     """Epoch up to which the KL term has no weight."""
     beta_end: int
     """Epoch from which it has its full weight."""
+    beta: float = 1.0
+    """That full weight; the paper's is 1."""
+    free_bits: float = 0.0
+    """Nats of KL that each latent feature has for free; the paper's is 0."""
     radam_beta1: float = 0.9
     radam_beta2: float = 0.999
     radam_eps: float = 1e-8
@@ -176,6 +180,8 @@ class PurifierTraining:
             f"at most epochs = {self.epochs}",
             self.warmup_epochs + self.plateau_epochs,
         )
+        for key in ("beta", "free_bits"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
         check(self.beta_end >= self.beta_start, "beta_end", "at least beta_start", self.beta_end)
         check(self.lookahead_steps >= 1, "lookahead_steps", "at least 1", self.lookahead_steps)
         check(0 < self.lookahead_decay <= 1, "lookahead_decay", "in (0, 1]", self.lookahead_decay)

@@ -104,7 +104,8 @@ class PurifierStage:
         """The same when the activations of the mixed images are known."""
         result = self.purifier.reconstruct(mixed, activations, source)
         cost = reconstruction_cost(result.logits, clean).sum()
-        divergence = kl_to_prior(result.mean, result.logvar).sum()
+        free = self.training.free_bits
+        divergence = kl_to_prior(result.mean, result.logvar, free_bits=free).sum()
         loss = self.training.loss_scale * (cost + beta * divergence)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ from carso.purifier import Purifier
 from carso.randomness import seeded
 from carso.representation import Representation
 from carso.scenario import Scenario
-from carso.scenario_file import as_table, digest
+from carso.scenario_file import as_table, digest, from_table
 from carso.training import checkpoint, stage
 from carso.training.accuracies import accuracies
 from carso.training.adversarial_batches import AdversarialBatches
@@ -107,7 +107,8 @@ def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
     if not (folder / "defence.json").exists():
         return
     found = read_description(folder)
-    wanted, scenario = description["scenario"], found["scenario"]
+    wanted = description["scenario"]
+    scenario = as_table(from_table(found["scenario"], source=str(folder / "defence.json")))
     decisive = ("seed", "threat", "classifier", "purifier", "hardening")
     changed = [key for key in decisive if scenario.get(key) != wanted[key]]
     if found["images"] != description["images"]:

@@ -33,9 +33,9 @@ def three_phase(epoch: int, training: PurifierTraining) -> float:
 
 
 def kl_weight(epoch: int, training: PurifierTraining) -> float:
-    """The beta of `epoch`: 0 up to `beta_start`, then linear to 1 at `beta_end`."""
+    """The beta of `epoch`: 0 up to `beta_start`, then linear to its full weight at `beta_end`."""
     if epoch >= training.beta_end:
-        return 1.0
+        return training.beta
     if epoch <= training.beta_start:
         return 0.0
-    return (epoch - training.beta_start) / (training.beta_end - training.beta_start)
+    return training.beta * (epoch - training.beta_start) / (training.beta_end - training.beta_start)
