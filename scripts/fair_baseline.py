@@ -20,11 +20,12 @@ from carso import files, tensor_files
 from carso.deployed import folder_of, stored
 from carso.errors import CarsoError
 from carso.progress import progress
-from carso.scenario import ClassifierTraining, Hardening, Scenario
+from carso.scenario import Scenario
 from carso.scenario_file import digest
 from carso.training import stage
 from carso.training.classifier import ClassifierStage
 from carso.training.run import finish, load_data
+from carso.training_settings import ClassifierTraining, Hardening
 
 
 def settings(

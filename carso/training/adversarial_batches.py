@@ -21,8 +21,8 @@ from carso.attacks.gradient import FGSM, PGD, Attack
 from carso.data import Split
 from carso.errors import CarsoError
 from carso.randomness import generator
-from carso.scenario import Attacks
 from carso.threat import Linf
+from carso.training_settings import Attacks
 
 LEVELS = 127
 """A difference is stored in units of eps / 127, so a stored image stays inside its ball."""

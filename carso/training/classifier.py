@@ -18,12 +18,12 @@ from carso.attacks.gradient import PGD
 from carso.classifiers.zoo import placed
 from carso.data import ImageData
 from carso.randomness import generator
-from carso.scenario import ClassifierTraining
 from carso.threat import Linf
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.losses import disagreement_attack, divergence
 from carso.training.schedules import one_cycle
 from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training_settings import ClassifierTraining
 
 ATTACKED_VALIDATION_IMAGES = 500
 

@@ -15,12 +15,12 @@ from carso.data import ImageData
 from carso.defence import Carso
 from carso.purifier import Purifier
 from carso.randomness import seeded
-from carso.scenario import Attacks, Hardening, PurifierTraining
 from carso.threat import Linf
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.hardening import HardeningStage
 from carso.training.purifier import PurifierStage
 from carso.training.stage import Display, Quiet, train_in_memory
+from carso.training_settings import Attacks, Hardening, PurifierTraining
 
 
 def fit(

@@ -27,12 +27,12 @@ from carso.defence import Carso
 from carso.purifier import Purifier
 from carso.purifier.loss import reconstruction_cost
 from carso.randomness import generator
-from carso.scenario import Hardening
 from carso.threat import Linf
 from carso.training.classifier import augmented, average
 from carso.training.losses import disagreement_attack, divergence
 from carso.training.schedules import one_cycle
 from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training_settings import Hardening
 
 VALIDATION_ATTACK = Margin(steps=20)
 """Of the accuracy that decides which weights are kept; not an evaluation, but not masked either."""
@@ -141,21 +141,18 @@ class HardeningStage:
     def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
         """The images, attacked through a view of the defence as it stands."""
         self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
-        settings = self.hardening
+        settings, threat = self.hardening, self.threat_now()
         view = self.defence.view(settings.view)
-        threat = self.threat_now()
+        steps = settings.attack_steps
         size = settings.attack_step_size * threat.eps / self.training_threat.eps
-        if settings.loss == "trades":
-            return disagreement_attack(
-                view,
-                images,
-                threat=threat,
-                steps=settings.attack_steps,
-                step_size=size,
-                generator=source,
-            )
-        attack = PGD(steps=settings.attack_steps, step_size=size)
-        return attack(view, images, labels, threat=threat, generator=source)
+        low = settings.attack_precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
+            if settings.loss == "trades":
+                return disagreement_attack(
+                    view, images, threat=threat, steps=steps, step_size=size, generator=source
+                )
+            attack = PGD(steps=steps, step_size=size)
+            return attack(view, images, labels, threat=threat, generator=source)
 
     @property
     def training_threat(self) -> Linf:

@@ -17,11 +17,11 @@ from carso.purifier import Purifier
 from carso.purifier.loss import kl_to_prior, reconstruction_cost
 from carso.randomness import generator
 from carso.representation import Representation
-from carso.scenario import PurifierTraining
 from carso.threat import Linf
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.schedules import kl_weight, three_phase
 from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training_settings import PurifierTraining
 
 VALIDATION_IMAGES = 500
 
@@ -104,9 +104,10 @@ class PurifierStage:
         """The same when the activations of the mixed images are known."""
         result = self.purifier.reconstruct(mixed, activations, source)
         cost = reconstruction_cost(result.logits, clean).sum()
-        free = self.training.free_bits
-        divergence = kl_to_prior(result.mean, result.logvar, free_bits=free).sum()
-        loss = self.training.loss_scale * (cost + beta * divergence)
+        divergence = penalty = kl_to_prior(result.mean, result.logvar).sum()
+        if free := self.training.free_bits:
+            penalty = kl_to_prior(result.mean, result.logvar, free_bits=free).sum()
+        loss = self.training.loss_scale * (cost + beta * penalty)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from carso.scenario import PurifierTraining
+from carso.training_settings import PurifierTraining
 
 START, END = 1 / 25, 1e-4
 """The one-cycle rate at its start and end, as shares of the peak."""
