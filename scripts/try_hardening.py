@@ -55,7 +55,10 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     classifier = stored(folder_of(base), None, "cpu").classifier
     start = carso.load(base).purifier if settings["hardening"]["start"] == "purifier" else None
     assert start is None or isinstance(start, Purifier)
-    stage = hardening_stage(scenario, images, classifier, torch.device("cpu"), start=start)
+    final = stored(folder_of(trial["final"]), None, "cpu").classifier if "final" in trial else None
+    stage = hardening_stage(
+        scenario, images, classifier, torch.device("cpu"), start=start, final_classifier=final
+    )
     with progress() as bars:
         history = train_in_memory(stage, bars)
     best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))

@@ -54,11 +54,14 @@ class HardeningStage:
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
+        final_classifier: Frozen | None = None,
     ) -> None:
-        """`threat` is the ball of the evaluation; training attacks have `hardening.eps` if set."""
+        """`threat` is the ball of the evaluation; training attacks have `hardening.eps` if set.
+        `final_classifier` serves the paper's ablation, as in `Carso`."""
         self.data, self.hardening, self.threat = data, hardening, threat
         self.seed, self.device, self.identity = seed, device, identity
         self.epochs = hardening.epochs
+        self.final_classifier = final_classifier
         purifier.posterior = None
         self.purifier = purifier.to(device).requires_grad_(True)
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
@@ -79,6 +82,7 @@ class HardeningStage:
             purifier,
             samples=samples,
             aggregation=self.hardening.aggregation,
+            final_classifier=self.final_classifier,
             anchor=self.hardening.anchor,
         )
 

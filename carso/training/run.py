@@ -265,6 +265,7 @@ def hardening_stage(
     device: torch.device,
     *,
     start: Purifier | None,
+    final_classifier: Frozen | None = None,
 ) -> HardeningStage:
     """The hardening of `start`, or of a new purifier, at its very start."""
     settings = scenario.hardening
@@ -294,6 +295,7 @@ def hardening_stage(
             "start": origin,
             "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
         },
+        final_classifier=final_classifier,
     )
 
 
