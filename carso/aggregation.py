@@ -87,7 +87,7 @@ def join(logits: Tensor, own: Tensor, weight: float) -> Tensor:
     classifier's answer instead of from nothing. At weight 0 only the candidates count, and as it
     grows only the classifier.
     """
-    return (logits + weight * own) / (1 + weight)
+    return own + (logits - own) / (1 + weight)
 
 
 AGGREGATIONS: dict[str, Reduction] = {

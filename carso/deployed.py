@@ -132,7 +132,8 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
             mean=images["mean"],
             std=images["std"],
         )
-    load_weights(classifier, folder / "classifier.safetensors")
+    network = classifier.classifier if isinstance(classifier, Frozen) else classifier
+    load_weights(network, folder / "classifier.safetensors")
     frozen = zoo.placed(freeze(classifier), torch.device(device))
     return Stored(scenario=scenario, shape=shape, classes=classes, classifier=frozen)
 
@@ -148,20 +149,25 @@ def load(
     name: str | Path,
     *,
     classifier: nn.Module | None = None,
+    hardened: bool | None = None,
     device: torch.device | str = "cpu",
     **settings: Any,
 ) -> Deployed:
     """The defence called `name`, or the one of a run's folder, ready to predict.
 
-    The hardened purifier is taken where there is one. A run around a classifier of the user's own
+    The hardened purifier is taken where the scenario hardens; `hardened=False` takes the paper's
+    instead. A run around a classifier of the user's own
     takes it again as `classifier`; its weights are loaded from the run. `settings` are those of
     `Carso` (samples, aggregation, anchor, max_batch, seed, final_classifier).
     """
     folder = folder_of(name)
     found = stored(folder, classifier, device)
     purifier = purifier_of(found.scenario, found.classifier, found.shape).deployed()
-    hardened = (folder / "hardening.safetensors").exists()
-    load_weights(purifier, folder / f"{'hardening' if hardened else 'purifier'}.safetensors")
+    hardened = found.scenario.hardening is not None if hardened is None else hardened
+    weights = folder / f"{'hardening' if hardened else 'purifier'}.safetensors"
+    if not weights.exists():
+        raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
+    load_weights(purifier, weights)
     chosen = {**in_use(found.scenario, hardened=hardened), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes

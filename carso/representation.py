@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from carso.classifiers.frozen import freeze
+from carso.data import ImageData
 from carso.errors import CarsoError
 
 
@@ -82,6 +83,26 @@ class Representation(nn.Module):
         reference = next(self.classifier.parameters(), torch.empty(0))
         probe = torch.zeros(1, *image_shape, device=reference.device, dtype=reference.dtype)
         return [tuple(a.shape[1:]) for a in self(probe, gradients=False)]
+
+
+def check_fit(classifier: nn.Module, data: ImageData, *, layers: Sequence[str]) -> None:
+    """One clear line for a classifier that does not take these images, or knows other classes."""
+    representation = Representation(classifier, layers)
+    reference = next(classifier.parameters(), torch.empty(0))
+    probe = torch.zeros(2, *data.image_shape, device=reference.device, dtype=reference.dtype)
+    try:
+        with torch.no_grad():
+            _, logits = representation.with_logits(probe)
+    except RuntimeError as error:
+        raise CarsoError(
+            f"the classifier takes no images of shape {data.image_shape} (C, H, W): "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+    if logits.shape != (2, len(data.classes)):
+        raise CarsoError(
+            f"the classifier gives {tuple(logits.shape)} for 2 images of {len(data.classes)} "
+            "classes; one logit per class is wanted"
+        )
 
 
 def version(tensor: Tensor) -> int:

@@ -13,12 +13,14 @@ import math
 import re
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
-FASHION = ROOT / "carso" / "weights" / "fashion"
+WEIGHTS = ROOT / "carso" / "weights"
+FASHION = WEIGHTS / "fashion"
 
 
 def record(path: Path) -> Any:
@@ -142,10 +144,14 @@ def accuracies() -> str:
     )
 
 
-def provenance() -> str:
+def provenance(name: str = "fashion") -> str:
+    """Where the weights of a shipped defence come from."""
     rows = []
-    for part in ("classifier", "purifier"):
-        found = record(FASHION / f"{part}.json")
+    folder = WEIGHTS / name
+    for part in ("classifier", "purifier", "hardening"):
+        if not (folder / f"{part}.json").exists():
+            continue
+        found = record(folder / f"{part}.json")
         made = found["provenance"]
         rows.append(
             f"| {part} | `{found['sha256'][:16]}…` | {len(found['history'])} epochs on "
@@ -245,7 +251,7 @@ def hardened_epochs() -> str:
     """The trainings of the shipped hardened defences, epoch by epoch."""
     parts = []
     for name in HARDENED:
-        found = record(ROOT / "carso" / "weights" / name / "hardening.json")
+        found = record(WEIGHTS / name / "hardening.json")
         passes = sum(row["gradient_passes"] for row in found["history"])
         count = found["scenario"]["hardening"]["validation_images"]
         rows = [
@@ -293,6 +299,7 @@ PARTS = {
     "benchmarks": benchmarks,
     "accuracies": accuracies,
     "provenance": provenance,
+    **{f"provenance-{name}": partial(provenance, name) for name in HARDENED},
     "history": history,
     "subset": subset,
     "evaluations": evaluations,
@@ -305,6 +312,7 @@ PAGES = (
     ROOT / "docs" / "lab_log.md",
     ROOT / "docs" / "hardening.md",
     FASHION / "README.md",
+    *(WEIGHTS / name / "README.md" for name in HARDENED),
 )
 
 

@@ -57,7 +57,7 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     assert start is None or isinstance(start, Purifier)
     final = stored(folder_of(trial["final"]), None, "cpu").classifier if "final" in trial else None
     stage = hardening_stage(
-        scenario, images, classifier, torch.device("cpu"), start=start, final_classifier=final
+        scenario, images, classifier, torch.device("cpu"), start=start, final=final
     )
     with progress() as bars:
         history = train_in_memory(stage, bars)

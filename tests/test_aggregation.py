@@ -74,6 +74,7 @@ EXACT: dict[str, Callable[[list[Numbers]], Numbers]] = {
     "mean-logits": exact_mean_logits,
     "mean-probabilities": exact_mean_probabilities,
     "majority-vote": exact_majority_vote,
+    "anchored": exact_mean_logits,  # of logits that are anchored already
 }
 
 

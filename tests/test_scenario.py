@@ -103,7 +103,14 @@ def mistake(text: str, *, preset: str = "") -> str:
 
 
 def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
-    assert names() == ["cifar10", "cifar10-small", "cifar100", "fashion", "tinyimagenet"]
+    assert names() == [
+        "cifar10",
+        "cifar10-small",
+        "cifar100",
+        "fashion",
+        "fashion-retrofit",
+        "tinyimagenet",
+    ]
 
 
 @pytest.mark.parametrize("name", names())

@@ -110,10 +110,18 @@ def seen(module: Carso) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_many_draws_take_one_representation_pass(name: str) -> None:
+def test_many_draws_take_one_representation_pass(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = defence()
     passes: list[int] = []
-    model.representation.register_forward_hook(lambda m, given, out: passes.append(len(given[0])))
+    represent = model.representation.with_logits
+
+    def counted(x: Tensor) -> tuple[list[Tensor], Tensor]:
+        passes.append(len(x))
+        return represent(x)
+
+    monkeypatch.setattr(model.representation, "with_logits", counted)
     seen(model).clear()
     model.view(name, draws=20)(images())
     assert passes == [6]

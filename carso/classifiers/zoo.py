@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -58,12 +59,19 @@ def of_user(path: Path) -> nn.Module:
 
     The file is run: it is code that the user trusts, as an import is. Weights are its own affair.
     """
+    if path.suffix != ".py":
+        raise CarsoError(f"{path} is no Python file; one with a function classifier() is wanted")
+    sys.path.insert(0, str(path.resolve().parent))  # for the modules beside it
     try:
-        made = runpy.run_path(str(path))["classifier"]()
-    except KeyError:
-        raise CarsoError(f"{path} defines no function classifier()") from None
-    except Exception as error:
-        raise CarsoError(f"{path} failed: {type(error).__name__}: {error}") from None
+        make = runpy.run_path(str(path)).get("classifier")
+        made = make() if callable(make) else None
+    except (Exception, SystemExit) as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise CarsoError(f"{path} failed: {type(error).__name__}: {first}") from None
+    finally:
+        sys.path.pop(0)
+    if make is None:
+        raise CarsoError(f"{path} defines no function classifier()")
     if not isinstance(made, nn.Module):
         raise CarsoError(f"classifier() of {path} gives {type(made).__name__}, not a torch module")
     return made

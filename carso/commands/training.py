@@ -95,16 +95,24 @@ def harden(
     settings = scenario_file.read(scenario)
     if settings.hardening is None:
         raise CarsoError(f"scenario {settings.name} has no [hardening]")
+    own = settings.hardening
+    threat = settings.threat if eps is None else Linf(eps=eps)
+    scale = threat.eps / settings.threat.eps
     names = tuple(name.strip() for name in layers.split(",") if name.strip())
     if classifier.suffix == ".py" and not names:
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
     settings = replace(
         settings,
-        name=classifier.stem if classifier.suffix == ".py" else settings.name,
+        name=classifier.stem if classifier.suffix == ".py" else f"{settings.name}-hardened",
         classifier=replace(settings.classifier, layers=names or settings.classifier.layers),
         purifier=replace(settings.purifier, attacks=None, training=None),
-        hardening=replace(settings.hardening, epochs=epochs or settings.hardening.epochs),
-        threat=settings.threat if eps is None else Linf(eps=eps),
+        hardening=replace(
+            own,
+            epochs=own.epochs if epochs is None else epochs,
+            eps=own.eps * scale,
+            attack_step_size=min(1.0, own.attack_step_size * scale),
+        ),
+        threat=threat,
     )
     run_scenario(
         settings,

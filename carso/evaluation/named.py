@@ -68,7 +68,7 @@ def evaluate_named(
     **settings: Any,
 ) -> dict[str, Any]:
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
-    chosen = {"aggregation": aggregation} if aggregation else {}
+    chosen: dict[str, Any] = {"aggregation": aggregation} if aggregation else {}
     defence: Deployed | Stored
     if bare:
         defence = stored(folder_of(name), classifier, device)

@@ -13,8 +13,10 @@ from torch import nn
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.defence import Carso
+from carso.errors import CarsoError
 from carso.purifier import Purifier
 from carso.randomness import seeded
+from carso.representation import check_fit
 from carso.threat import Linf
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.hardening import HardeningStage
@@ -47,6 +49,7 @@ def fit(
     purifier reads."""
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
+    check_fit(frozen, data, layers=layers)
     with seeded(seed, "purifier", "weights"):
         purifier = Purifier.around(
             frozen,
@@ -112,6 +115,9 @@ def harden(
     """
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
+    check_fit(frozen, data, layers=layers)
+    if start is not None and start.layers != tuple(layers):
+        raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
     with seeded(seed, "hardening", "weights"):
         purifier = start or Purifier.around(
             frozen,

@@ -84,6 +84,7 @@ class HardeningStage:
             aggregation=self.hardening.aggregation,
             final_classifier=self.final_classifier,
             anchor=self.hardening.anchor,
+            seed=self.seed,
         )
 
     @property
@@ -199,7 +200,7 @@ class HardeningStage:
             seen, logits = defence.representation.with_logits(pixels.sigmoid())
             wanted = defence.representation(clean, gradients=False)
             cost = cost + settings.features * feature_distance(seen, wanted)
-        else:
+        if not settings.features or self.final_classifier is not None:
             logits = defence.final_classifier(pixels.sigmoid())
         if settings.aggregation == "anchored":
             logits = join(logits, own, settings.anchor)
@@ -221,9 +222,9 @@ class HardeningStage:
             standing = clean & (self.judged.predict(worst) == answers)
             right += torch.stack([clean.sum(), standing.sum()]).cpu()
         accuracy, adaptive = (right / count).tolist()
-        self.waited += 1
-        if adaptive >= self.best_accuracy:
-            self.best_accuracy, self.waited = adaptive, 0
+        self.waited = 0 if adaptive > self.best_accuracy else self.waited + 1
+        if adaptive >= self.best_accuracy:  # of equals the later, which has learned longer
+            self.best_accuracy = adaptive
             self.best = {k: v.clone() for k, v in self.averaged.state_dict().items()}
         return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
 

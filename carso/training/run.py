@@ -19,7 +19,7 @@ from carso.errors import CarsoError
 from carso.provenance import provenance
 from carso.purifier import Purifier
 from carso.randomness import seeded
-from carso.representation import Representation
+from carso.representation import check_fit
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, digest, from_table
 from carso.training import checkpoint, stage
@@ -48,8 +48,7 @@ def train(
         if given is None
         else zoo.given(given, scenario.classifier, data)
     )
-    layers = zoo.layers_of(scenario.classifier)
-    Representation(classifier, layers).shapes(data.image_shape)
+    check_fit(classifier, data, layers=zoo.layers_of(scenario.classifier))
     description = describe(scenario, data)
     if given is not None:
         description["classifier"] = files.sha256(given)
@@ -90,6 +89,14 @@ def measure(
 def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
     """The classifier that the user brought, copied into the run."""
     path = folder / "classifier.safetensors"
+    if path.exists():
+        wanted, found = classifier.state_dict(), tensor_files.load(path)
+        if tensor_files.fingerprint(wanted) != tensor_files.fingerprint(found):
+            raise CarsoError(
+                f"{source} gives other weights than the classifier in {folder}: a file must give "
+                "the same ones each time; or choose another --run folder"
+            )
+        return
     tensor_files.save(path, classifier.state_dict())
     files.write_json(
         folder / "classifier.json",
@@ -265,9 +272,10 @@ def hardening_stage(
     device: torch.device,
     *,
     start: Purifier | None,
-    final_classifier: Frozen | None = None,
+    final: Frozen | None = None,
 ) -> HardeningStage:
-    """The hardening of `start`, or of a new purifier, at its very start."""
+    """The hardening of `start`, or of a new purifier, at its very start; with another `final`
+    classifier in the paper's ablation."""
     settings = scenario.hardening
     if settings is None:
         raise CarsoError(f"scenario {scenario.name} has no [hardening]")
@@ -293,9 +301,10 @@ def hardening_stage(
             "data": data.fingerprint,
             "classifier": tensor_files.fingerprint(classifier.state_dict()),
             "start": origin,
+            **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
             "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
         },
-        final_classifier=final_classifier,
+        final_classifier=final,
     )
 
 

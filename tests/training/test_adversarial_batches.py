@@ -16,10 +16,10 @@ from carso.attacks.gradient import PGD
 from carso.data import Split
 from carso.errors import CarsoError
 from carso.randomness import generator
-from carso.scenario import Attacks
 from carso.threat import Linf
 from carso.training import adversarial_batches
 from carso.training.adversarial_batches import AdversarialBatches, shares, variants
+from carso.training_settings import Attacks
 
 EPS = 0.1
 IMAGES = 60

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from carso.scenario import PurifierTraining
 from carso.scenario_file import read
 from carso.training.schedules import END, START, kl_weight, one_cycle, three_phase
+from carso.training_settings import PurifierTraining
 
 PAPER = ["cifar10", "cifar100", "tinyimagenet"]
 

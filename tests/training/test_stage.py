@@ -354,6 +354,7 @@ class Counting:
     """A stage that does nothing but count, for tests of the loop itself."""
 
     name = "counting"
+    stopped = False
 
     def __init__(self, epochs: int = 4, *, loss: float = 0.5, **identity: Any) -> None:
         self.epochs, self.identity = epochs, {"stage": "counting", "seed": 0, **identity}
