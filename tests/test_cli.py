@@ -13,6 +13,7 @@ from PIL import Image
 
 from carso import data, deployed
 from carso.cli import main
+from carso.demo import RECORDS
 
 MINI = """
 name = "mini"
@@ -130,11 +131,20 @@ def test_demo_writes_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_p
     code, out, _ = run(capsys, "demo", "--out", tmp_path, "--images", "10", "--json")
     found = json.loads(out)
     assert code == 0
-    classifier, published, adaptive = found["records"]
-    assert classifier["subject"]["kind"] == "classifier"
+    robust, published, adaptive, hardened, clean, retrofit = found["records"]
+    assert robust["subject"]["kind"] == clean["subject"]["kind"] == "classifier"
     assert published["unreliable"]
     assert published["attacks"][-1]["gradients"]["nan"] > 0.9
-    assert adaptive["accuracy"]["worst"]["value"] < published["accuracy"]["worst"]["value"]
+    worst = {
+        name: record["accuracy"]["worst"]["value"]
+        for name, record in zip(RECORDS, found["records"], strict=True)
+    }
+    assert worst["adaptive"] < min(worst["published"], worst["hardened"])
+    assert worst["clean-classifier"] == 0 < worst["retrofit"]
+    for record in (adaptive, hardened, retrofit):
+        assert not record["unreliable"], record["verdict"]
+    for name in RECORDS:
+        assert (tmp_path / f"{name}.json").stat().st_size > 500
     assert "<html" in (tmp_path / "index.html").read_text(encoding="utf-8")
     with Image.open(tmp_path / "candidates.png") as picture:
         assert min(picture.size) > 300
