@@ -8,7 +8,6 @@ A generated part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -17,14 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "docs" / "results"
-WEIGHTS = ROOT / "carso" / "weights"
-FASHION = WEIGHTS / "fashion"
-
-
-def record(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+from hardening_parts import GROUPS, HARDENED, hardened_epochs, hardening, samples, trials
+from records import FASHION, RESULTS, ROOT, WEIGHTS, record
 
 
 def demo() -> str:
@@ -218,83 +211,11 @@ def subset() -> str:
     )
 
 
-HARDENED = ("fashion-hardened", "fashion-retrofit")
-GROUPS = {
-    "around an adversarially trained classifier": (
-        "fashion-bare-adaptive",
-        "fashion-bare-standard",
-        "fashion-hardened-adaptive",
-        "fashion-baseline-adaptive",
-    ),
-    "around a classifier trained on clean images": (
-        "fashion-retrofit-bare-standard",
-        "fashion-retrofit-adaptive",
-        "fashion-retrofit-baseline-adaptive",
-    ),
-}
-"""The records of each hardened defence, its classifier's first."""
-
-
-def hardening() -> str:
-    """Hardened defences beside their classifiers and the fair baselines."""
-    from carso.report.tables import as_markdown, summary
-
-    parts = []
-    for title, names in GROUPS.items():
-        paths = [RESULTS / f"{name}.json" for name in names]
-        found = [record(path) for path in paths if path.exists()]
-        parts += [f"{title[0].upper()}{title[1:]}:", as_markdown(summary(found))]
-    return "\n\n".join(parts)
-
-
-def hardened_epochs() -> str:
-    """The trainings of the shipped hardened defences, epoch by epoch."""
-    parts = []
-    for name in HARDENED:
-        found = record(WEIGHTS / name / "hardening.json")
-        passes = sum(row["gradient_passes"] for row in found["history"])
-        count = found["scenario"]["hardening"]["validation_images"]
-        rows = [
-            f"| {int(row['epoch'])} | {row['loss']:.3f} | {row['reconstruction']:.1f} | "
-            f"{row['training_accuracy']:.3f} | {row['validation_accuracy']:.3f} | "
-            f"{row['validation_adaptive_accuracy']:.3f} | {row['images_per_second']:.0f} |"
-            for row in found["history"]
-        ]
-        threads = found["provenance"]["hardware"]["threads"]
-        parts += [
-            f"`{name}`, {passes:.3g} gradient passes, {count} validation images, {threads} "
-            f"thread{'s' if threads > 1 else ''} beside other work:",
-            "\n".join(
-                [
-                    "| epoch | loss | reconstruction, nats | attacked in training | validation | "
-                    "attacked validation | images/s |",
-                    "| --- | --- | --- | --- | --- | --- | --- |",
-                    *rows,
-                ]
-            ),
-        ]
-    return "\n\n".join(parts)
-
-
-def trials() -> str:
-    """What was tried around hardening."""
-    rows = []
-    for path in sorted((RESULTS / "trials").glob("*.json")):
-        found = record(path)
-        best = found["best"]
-        rows.append(
-            f"| `{found['trial']['name']}` | {found['trial']['what']} | "
-            f"{best['validation_accuracy']:.3f} | {best['validation_adaptive_accuracy']:.3f} | "
-            f"{int(best['epoch'])} of {len(found['history'])} |"
-        )
-    head = "| trial | what | clean | attacked | best epoch |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
-
-
 PARTS = {
     "hardening": hardening,
     "hardened-epochs": hardened_epochs,
     "trials": trials,
+    "samples": samples,
     "demo": demo,
     "benchmarks": benchmarks,
     "accuracies": accuracies,

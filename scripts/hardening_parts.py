@@ -1,0 +1,103 @@
+"""The generated parts of the documents that are about hardening."""
+
+from __future__ import annotations
+
+from records import RESULTS, WEIGHTS, record
+
+HARDENED = ("fashion-hardened", "fashion-retrofit")
+GROUPS = {
+    "around an adversarially trained classifier": (
+        "fashion-bare-adaptive",
+        "fashion-bare-standard",
+        "fashion-hardened-adaptive",
+        "fashion-baseline-adaptive",
+    ),
+    "around a classifier trained on clean images": (
+        "fashion-retrofit-bare-standard",
+        "fashion-retrofit-adaptive",
+        "fashion-retrofit-baseline-adaptive",
+    ),
+}
+"""The records of each hardened defence, its classifier's first."""
+
+
+def hardening() -> str:
+    """Hardened defences beside their classifiers and the fair baselines."""
+    from carso.report.tables import as_markdown, summary
+
+    parts = []
+    for title, names in GROUPS.items():
+        paths = [RESULTS / f"{name}.json" for name in names]
+        found = [record(path) for path in paths if path.exists()]
+        parts += [f"{title[0].upper()}{title[1:]}:", as_markdown(summary(found))]
+    return "\n\n".join(parts)
+
+
+def hardened_epochs() -> str:
+    """The trainings of the shipped hardened defences, epoch by epoch."""
+    parts = []
+    for name in HARDENED:
+        found = record(WEIGHTS / name / "hardening.json")
+        passes = sum(row["gradient_passes"] for row in found["history"])
+        count = found["scenario"]["hardening"]["validation_images"]
+        rows = [
+            f"| {int(row['epoch'])} | {row['loss']:.3f} | {row['reconstruction']:.1f} | "
+            f"{row['training_accuracy']:.3f} | {row['validation_accuracy']:.3f} | "
+            f"{row['validation_adaptive_accuracy']:.3f} | {row['images_per_second']:.0f} |"
+            for row in found["history"]
+        ]
+        threads = found["provenance"]["hardware"]["threads"]
+        parts += [
+            f"`{name}`, {passes:.3g} gradient passes, {count} validation images, {threads} "
+            f"thread{'s' if threads > 1 else ''} beside other work:",
+            "\n".join(
+                [
+                    "| epoch | loss | reconstruction, nats | attacked in training | validation | "
+                    "attacked validation | images/s |",
+                    "| --- | --- | --- | --- | --- | --- | --- |",
+                    *rows,
+                ]
+            ),
+        ]
+    return "\n\n".join(parts)
+
+
+def weight(anchor: float | None) -> str:
+    return "" if anchor is None else f", weight {anchor:g}"
+
+
+def samples() -> str:
+    """Accuracy under attack by number of candidates and by aggregation."""
+    parts = []
+    for path in sorted((RESULTS / "samples").glob("*.json")):
+        found = record(path)
+        rows = [
+            f"| {row['aggregation']}{weight(row['anchor'])} | {row['samples']} | "
+            f"{row['clean']:.3f} | {row['attacked']:.3f} |"
+            for row in found["rows"]
+        ]
+        images = found["data"]
+        parts += [
+            f"`{found['name']}`, {images['images']} {images['split']} images of {images['set']}, "
+            f"{found['attack']}, {found['draws']} draws; candidates differ by "
+            f"{found['pixel_deviation']:.4f} per pixel:",
+            "\n".join(
+                ["| aggregation | N | clean | attacked |", "| --- | --- | --- | --- |", *rows]
+            ),
+        ]
+    return "\n\n".join(parts)
+
+
+def trials() -> str:
+    """What was tried around hardening."""
+    rows = []
+    for path in sorted((RESULTS / "trials").glob("*.json")):
+        found = record(path)
+        best = found["best"]
+        rows.append(
+            f"| `{found['trial']['name']}` | {found['trial']['what']} | "
+            f"{best['validation_accuracy']:.3f} | {best['validation_adaptive_accuracy']:.3f} | "
+            f"{int(best['epoch'])} of {len(found['history'])} |"
+        )
+    head = "| trial | what | clean | attacked | best epoch |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
