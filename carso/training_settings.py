@@ -17,7 +17,7 @@ VIEWS = ("mean-logits", "logsumexp", "score", "log-prob")
 """Names of `carso.aggregation`, which this module must not import; no one could train through the
 view "released", whose gradients are NaN."""
 PRECISIONS = ("float32", "bfloat16")
-AUGMENTATIONS = ("none", "flip", "flip-shift")
+AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
 
 
 def check(condition: bool, key: str, wanted: str, got: object) -> None:
@@ -53,7 +53,7 @@ class ClassifierTraining:
     average: float = 0.999
     """Decay of the averaged weights, which are the ones that are kept."""
     augment: str = "none"
-    """"none", "flip", or "flip-shift" (by up to an eighth of the side)."""
+    """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
 
     def __post_init__(self) -> None:
         methods, augmentations = ("pgd", "trades", "clean"), AUGMENTATIONS
@@ -184,7 +184,7 @@ class Hardening:
     features: float = 0.0
     """In that distance, the weight of the classifier's activations."""
     augment: str = "none"
-    """"none", "flip", or "flip-shift" (by up to an eighth of the side)."""
+    """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
     average: float = 0.998
     """Decay of the averaged weights, which are the ones that are kept."""
     patience: int = 0
