@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from records import RESULTS, WEIGHTS, record
 
-HARDENED = ("fashion-hardened", "fashion-retrofit")
+HARDENED = ("fashion-retrofit",)
 GROUPS = {
     "around an adversarially trained classifier": (
         "fashion-bare-adaptive",
