@@ -442,6 +442,37 @@ def test_kl_is_that_of_the_distributions() -> None:
     assert (kl_to_prior(mean, logvar) > 0).all()
 
 
+def test_free_bits_are_not_driven_down() -> None:
+    """A feature below its free nats costs just these and has no gradient; the others are as they
+    were."""
+    mean = torch.zeros(4, 3, dtype=torch.float64)
+    mean[:, 1] = torch.tensor([2.0, -2.0, 1.0, 3.0])  # 0.5 * 18 / 4 = 2.25 nats on average
+    mean[:, 2] = 0.1
+    mean.requires_grad_(True)
+    logvar = torch.zeros(4, 3, dtype=torch.float64)
+    cost = kl_to_prior(mean, logvar, free_bits=0.5)
+    own = 0.5 * mean.detach()[:, 1].square()
+    assert torch.allclose(cost, 0.5 + own + 0.5, rtol=1e-12)
+    cost.sum().backward()  # type: ignore[no-untyped-call]
+    assert mean.grad is not None
+    assert torch.equal(mean.grad[:, 1], mean.detach()[:, 1])
+    assert (mean.grad[:, [0, 2]] == 0).all()
+    assert torch.equal(kl_to_prior(mean, logvar, free_bits=0.0), kl_to_prior(mean, logvar))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "widths"), [(0.5, (4, 2, 1)), (1.0, (7, 7, 7)), (0.8, (6, 5, 4))]
+)
+def test_encoders_keep_the_share_of_channels_that_is_asked_for(
+    ratio: float, widths: tuple[int, ...]
+) -> None:
+    encoder, features = layer_encoder((7, 9, 9), stages=3, ratio=ratio)
+    found = tuple(stage[0].out_channels for stage in encoder)  # type: ignore[index, union-attr]
+    assert found == widths
+    assert features == widths[-1] * 3 * 3
+    assert encoder(torch.zeros(2, 7, 9, 9)).flatten(1).shape == (2, features)
+
+
 def test_reconstruction_cost_is_the_summed_binary_cross_entropy() -> None:
     logits = 4 * torch.randn(3, 2, 5, 4, dtype=torch.float64, generator=seeded(0))
     clean = torch.rand(3, 2, 5, 4, dtype=torch.float64, generator=seeded(1))

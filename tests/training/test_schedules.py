@@ -1,5 +1,6 @@
 """Learning rates and the KL weight against the paper's table of training hyperparameters."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -95,6 +96,13 @@ def test_phases_may_be_absent(epochs: int, warm: int, flat: int) -> None:
 )
 def test_the_kl_weight_is_the_papers(name: str, epoch: int, beta: float) -> None:
     assert kl_weight(epoch, training(name)) == pytest.approx(beta, abs=1e-12)
+
+
+def test_the_kl_weight_grows_to_what_is_asked_for() -> None:
+    settings = replace(training("fashion"), beta=0.2)
+    plain = training("fashion")
+    for epoch in range(plain.epochs):
+        assert kl_weight(epoch, settings) == pytest.approx(0.2 * kl_weight(epoch, plain))
 
 
 def test_the_kl_weight_may_jump_at_once() -> None:
