@@ -48,3 +48,13 @@ def test_training_benchmark_runs() -> None:
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert found["regenerating_over_with_bank"] > 1
+
+
+def test_hardening_benchmark_runs() -> None:
+    words = ["--batch", "2", "--turns", "1", "--json"]
+    command = [sys.executable, "benchmarks/hardening.py", *words]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert 0 < found["attack_over_step"] < 1.5
+    assert found["step_over_floor"] > 0.3

@@ -1,0 +1,99 @@
+"""What a step of hardening costs: its attack, its update, and the attack in bfloat16.
+
+Measured in turns on one batch of the shipped classifier's images. The floor is what the step must
+compute: as many gradients through the whole defence as the attack has steps, and one forward and
+backward pass for the purifier's weights.
+
+    python benchmarks/hardening.py [--scenario fashion] [--batch 64] [--turns 5] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from dataclasses import replace
+
+import torch
+from measuring import timed
+
+from carso import data, scenario_file
+from carso.attacks.gradient import cross_entropy_gradient
+from carso.deployed import folder_of, stored
+from carso.randomness import generator
+from carso.training.hardening import HardeningStage
+from carso.training.run import hardening_stage
+
+
+def new_stage(name: str, precision: str) -> HardeningStage:
+    scenario = scenario_file.read(name)
+    assert scenario.hardening is not None
+    hardening = replace(scenario.hardening, attack_precision=precision, eps_epochs=0.0)
+    images = data.load("fashion-embedded")
+    classifier = stored(folder_of(name), None, "cpu").classifier
+    scenario = replace(scenario, hardening=replace(hardening, start="scratch"))
+    return hardening_stage(scenario, images, classifier, torch.device("cpu"), start=None)
+
+
+def measured(name: str, batch: int, turns: int) -> dict[str, float]:
+    plain, low = new_stage(name, "float32"), new_stage(name, "bfloat16")
+    images, labels = plain.data.train.batch(slice(0, batch))
+    source = generator(0, "benchmark")
+    attacked = plain.attacked(images, labels, source)
+
+    def learn() -> None:
+        plain.purifier.requires_grad_(True).train()
+        loss, cost, _ = plain.loss(images, attacked, labels)
+        (loss + plain.hardening.reconstruction * cost).backward()
+
+    def gradients() -> None:
+        plain.purifier.requires_grad_(False).eval()
+        view = plain.defence.view("mean-logits")
+        for _ in range(plain.hardening.attack_steps):
+            cross_entropy_gradient(view, images, labels)
+
+    actions = {
+        "step": lambda: plain.update(images, labels, source),
+        "attack": lambda: plain.attacked(images, labels, source),
+        "attack_bfloat16": lambda: low.attacked(images, labels, source),
+        "gradients": gradients,
+        "learn": learn,
+    }
+    for action in actions.values():
+        action()
+    found: dict[str, list[float]] = {key: [] for key in actions}
+    for _ in range(turns):
+        for key, action in actions.items():
+            found[key].append(timed(action))
+    seconds = {key: statistics.median(values) for key, values in found.items()}
+    return {
+        "images_per_second": batch / seconds["step"],
+        "step_over_floor": seconds["step"] / (seconds["gradients"] + seconds["learn"]),
+        "attack_over_step": seconds["attack"] / seconds["step"],
+        "bfloat16_over_float32": seconds["attack_bfloat16"] / seconds["attack"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", default="fashion")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    found = measured(options.scenario, options.batch, options.turns)
+    if options.json:
+        print(json.dumps({"scenario": options.scenario, "batch": options.batch, **found}, indent=1))
+        return
+    print(f"{options.scenario}, {options.batch} images a step")
+    print(f"  images per second                {found['images_per_second']:.0f}")
+    print(f"  a step over its floor            {found['step_over_floor']:.3f}")
+    print(f"  its attack, share of the step    {found['attack_over_step']:.3f}")
+    print(f"  attack in bfloat16 over float32  {found['bfloat16_over_float32']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
