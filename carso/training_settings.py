@@ -163,6 +163,9 @@ class Hardening:
     """The peak of the one-cycle rate (RAdam)."""
     warmup: float = 0.2
     """Share of the run in which the rate rises."""
+    rate_end: float = 1e-4
+    """The last rate, as a share of the peak. A rate that stays up keeps a purifier around a
+    finished classifier from learning the training images by heart."""
     weight_decay: float = 0.0
     view: str = "mean-logits"
     """What the training attacks differentiate: a view of `carso.aggregation`."""
@@ -204,6 +207,7 @@ class Hardening:
             check(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
         check(self.rate > 0, "rate", "above 0", self.rate)
+        check(0 < self.rate_end <= 1, "rate_end", "a share in (0, 1]", self.rate_end)
         check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
         check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
         for key in ("eps_epochs", "weight_decay", "trades_weight", "reconstruction", "features"):

@@ -128,7 +128,10 @@ class HardeningStage:
         progress = self.step / (self.steps() * self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = one_cycle(
-                progress, peak=self.hardening.rate, warmup=self.hardening.warmup
+                progress,
+                peak=self.hardening.rate,
+                warmup=self.hardening.warmup,
+                end=self.hardening.rate_end,
             )
         attacked = self.attacked(images, labels, source)
         self.purifier.requires_grad_(True).train()

@@ -10,12 +10,13 @@ START, END = 1 / 25, 1e-4
 """The one-cycle rate at its start and end, as shares of the peak."""
 
 
-def one_cycle(progress: float, *, peak: float, warmup: float) -> float:
-    """The rate when a share `progress` of the run is done: up linearly, down as a cosine."""
+def one_cycle(progress: float, *, peak: float, warmup: float, end: float = END) -> float:
+    """The rate when a share `progress` of the run is done: up linearly, down as a cosine to a
+    share `end` of the peak."""
     if progress < warmup:
         return peak * (START + (1 - START) * progress / warmup)
     down = (progress - warmup) / (1 - warmup)
-    return peak * (END + (1 - END) * (1 + math.cos(math.pi * down)) / 2)
+    return peak * (end + (1 - end) * (1 + math.cos(math.pi * down)) / 2)
 
 
 def three_phase(epoch: int, training: PurifierTraining) -> float:
