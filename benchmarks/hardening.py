@@ -22,7 +22,7 @@ from carso.attacks.gradient import cross_entropy_gradient
 from carso.deployed import folder_of, stored
 from carso.randomness import generator
 from carso.training.hardening import HardeningStage
-from carso.training.run import hardening_stage
+from carso.training.stages import hardening_stage
 
 
 def new_stage(name: str, precision: str) -> HardeningStage:

@@ -25,7 +25,7 @@ from carso.classifiers.frozen import freeze
 from carso.randomness import generator, seeded
 from carso.scenario import Scenario
 from carso.training.purifier import PurifierStage
-from carso.training.run import purifier_stage
+from carso.training.stages import purifier_stage
 
 CPU = torch.device("cpu")
 

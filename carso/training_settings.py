@@ -164,8 +164,7 @@ class Hardening:
     warmup: float = 0.2
     """Share of the run in which the rate rises."""
     rate_end: float = 1e-4
-    """The last rate, as a share of the peak. A rate that stays up keeps a purifier around a
-    finished classifier from learning the training images by heart."""
+    """The last rate, as a share of the peak."""
     weight_decay: float = 0.0
     view: str = "mean-logits"
     """What the training attacks differentiate: a view of `carso.aggregation`."""

@@ -15,8 +15,8 @@ import torch
 
 import carso
 from carso import data, files, scenario_file
-from carso.training.run import classifier_stage, purifier_stage
 from carso.training.stage import first_losses
+from carso.training.stages import classifier_stage, purifier_stage
 
 
 def main() -> None:

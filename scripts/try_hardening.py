@@ -23,8 +23,8 @@ from carso.progress import progress
 from carso.provenance import provenance
 from carso.purifier import Purifier
 from carso.scenario_file import as_table, from_table, merged, read
-from carso.training.run import hardening_stage
 from carso.training.stage import train_in_memory
+from carso.training.stages import hardening_stage
 
 TRIALS = Path(__file__).with_name("hardening_trials.toml")
 

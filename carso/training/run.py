@@ -14,21 +14,17 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import DataNotFoundError, ImageData
 from carso.defence import Carso
-from carso.deployed import describe, in_use, purifier_of, read_description
+from carso.deployed import describe, in_use, read_description
 from carso.errors import CarsoError
 from carso.provenance import provenance
 from carso.purifier import Purifier
-from carso.randomness import seeded
 from carso.representation import check_fit
 from carso.scenario import Scenario
-from carso.scenario_file import as_table, digest, from_table
+from carso.scenario_file import as_table, from_table
 from carso.training import checkpoint, stage
 from carso.training.accuracies import accuracies
-from carso.training.adversarial_batches import AdversarialBatches
-from carso.training.classifier import ClassifierStage
-from carso.training.hardening import HardeningStage
-from carso.training.purifier import PurifierStage
 from carso.training.stage import Display, Row, Stage
+from carso.training.stages import classifier_stage, hardening_stage, purifier_stage
 
 
 def train(
@@ -190,122 +186,6 @@ def harden(
     weights = purifier.deployed_state()
     finish(folder, training, weights, history, scenario=scenario, data=data)
     return purifier
-
-
-def classifier_stage(scenario: Scenario, data: ImageData, device: torch.device) -> ClassifierStage:
-    """The training of the scenario's classifier, at its very start."""
-    training = scenario.classifier.training
-    if training is None:
-        raise CarsoError(
-            f"scenario {scenario.name} has no [classifier.training]: give --classifier FILE"
-        )
-    with seeded(scenario.seed, "classifier", "weights"):
-        classifier = zoo.build(scenario.classifier, data)
-    settings = as_table(scenario)
-    return ClassifierStage(
-        classifier,
-        data,
-        training=training,
-        threat=scenario.threat,
-        seed=scenario.seed,
-        device=device,
-        identity={
-            "stage": "classifier",
-            "seed": scenario.seed,
-            "settings": digest([settings["classifier"], settings["threat"]]),
-            "data": data.fingerprint,
-        },
-    )
-
-
-def purifier_stage(
-    scenario: Scenario,
-    data: ImageData,
-    classifier: Frozen,
-    device: torch.device,
-    *,
-    folder: Path | None = None,
-) -> PurifierStage:
-    """The training of the scenario's purifier on `classifier`, at its very start."""
-    attacks, settings = scenario.purifier.attacks, scenario.purifier.training
-    if attacks is None or settings is None:
-        raise CarsoError(f"scenario {scenario.name} has no [purifier.training]")
-    with seeded(scenario.seed, "purifier", "weights"):
-        purifier = purifier_of(scenario, classifier, data.image_shape, mean=data.mean, std=data.std)
-    table = as_table(scenario)
-    on: dict[str, Any] = {
-        "seed": scenario.seed,
-        "data": data.fingerprint,
-        "classifier": tensor_files.fingerprint(classifier.state_dict()),
-    }
-    batches = AdversarialBatches(
-        classifier,
-        data.train,
-        settings=attacks,
-        threat=scenario.training_threat,
-        seed=scenario.seed,
-        device=device,
-        folder=folder,
-        identity={**on, "attacks": digest([table["purifier"]["attacks"], table["threat"]])},
-    )
-    return PurifierStage(
-        classifier,
-        purifier,
-        batches,
-        data,
-        training=settings,
-        threat=scenario.threat,
-        seed=scenario.seed,
-        device=device,
-        identity={
-            "stage": "purifier",
-            **on,
-            "settings": digest([table["purifier"], table["threat"], purifier.layers]),
-        },
-    )
-
-
-def hardening_stage(
-    scenario: Scenario,
-    data: ImageData,
-    classifier: Frozen,
-    device: torch.device,
-    *,
-    start: Purifier | None,
-    final: Frozen | None = None,
-) -> HardeningStage:
-    """The hardening of `start`, or of a new purifier, at its very start; with another `final`
-    classifier in the paper's ablation."""
-    settings = scenario.hardening
-    if settings is None:
-        raise CarsoError(f"scenario {scenario.name} has no [hardening]")
-    if start is None or settings.start == "scratch":
-        with seeded(scenario.seed, "hardening", "weights"):
-            purifier = purifier_of(scenario, classifier, data.image_shape)
-        origin = "scratch"
-    else:
-        purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
-    table = as_table(scenario)
-    network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}
-    return HardeningStage(
-        classifier,
-        purifier,
-        data,
-        hardening=settings,
-        threat=scenario.threat,
-        seed=scenario.seed,
-        device=device,
-        identity={
-            "stage": "hardening",
-            "seed": scenario.seed,
-            "data": data.fingerprint,
-            "classifier": tensor_files.fingerprint(classifier.state_dict()),
-            "start": origin,
-            **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
-            "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
-        },
-        final_classifier=final,
-    )
 
 
 def finish(

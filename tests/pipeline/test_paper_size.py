@@ -18,7 +18,7 @@ from carso.randomness import generator, seeded
 from carso.scenario import Scenario
 from carso.scenario_file import read
 from carso.training.purifier import PurifierStage
-from carso.training.run import purifier_stage
+from carso.training.stages import purifier_stage
 
 CPU = torch.device("cpu")
 SIZES = {"cifar10": (10, 32), "cifar100": (100, 32), "tinyimagenet": (200, 64)}

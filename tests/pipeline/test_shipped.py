@@ -17,8 +17,8 @@ from carso.classifiers.frozen import Frozen
 from carso.data import DataNotFoundError, ImageData
 from carso.randomness import generator
 from carso.training.adversarial_batches import CHUNK, LEVELS, AdversarialBatches, shares
-from carso.training.run import classifier_stage, purifier_stage
 from carso.training.stage import Stage, first_losses, shuffled
+from carso.training.stages import classifier_stage, purifier_stage
 
 CPU = torch.device("cpu")
 FASHION = deployed.SHIPPED / "fashion"

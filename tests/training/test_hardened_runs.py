@@ -19,8 +19,9 @@ from carso.scenario import Scenario
 from carso.scenario_file import parse
 from carso.threat import Linf
 from carso.training.hardening import HardeningStage
-from carso.training.run import hardening_stage, train
+from carso.training.run import train
 from carso.training.stage import Quiet, Row, train_in_memory
+from carso.training.stages import hardening_stage
 from carso.training_settings import Hardening
 
 CPU = torch.device("cpu")

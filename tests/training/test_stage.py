@@ -31,8 +31,9 @@ from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.checkpoint import Checkpoint, pack, unpack
 from carso.training.classifier import ClassifierStage
 from carso.training.purifier import PurifierStage
-from carso.training.run import classifier_stage, purifier_stage, train, train_purifier
+from carso.training.run import train, train_purifier
 from carso.training.stage import Quiet, Row, Stage, batches_in, run, shuffled, train_in_memory
+from carso.training.stages import classifier_stage, purifier_stage
 
 CPU = torch.device("cpu")
 TRAINING_IMAGES = 41  # five batches of 8, and one image that is left out
