@@ -89,15 +89,21 @@ def samples() -> str:
 
 
 def trials() -> str:
-    """What was tried around hardening."""
-    rows = []
+    """What was tried around hardening, by the images that it was trained on."""
+    groups: dict[str, list[str]] = {}
     for path in sorted((RESULTS / "trials").glob("*.json")):
         found = record(path)
-        best = found["best"]
-        rows.append(
+        best, settings = found["best"], found["scenario"]["hardening"]
+        groups.setdefault(found["data"]["set"], []).append(
             f"| `{found['trial']['name']}` | {found['trial']['what']} | "
+            f"{settings['validation_images']} | {best['training_accuracy']:.3f} | "
             f"{best['validation_accuracy']:.3f} | {best['validation_adaptive_accuracy']:.3f} | "
             f"{int(best['epoch'])} of {len(found['history'])} |"
         )
-    head = "| trial | what | clean | attacked | best epoch |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
+    head = (
+        "| trial | what | validation images | attacked in training | clean | attacked | "
+        "best epoch |"
+    )
+    rule = "| --- | --- | --- | --- | --- | --- | --- |"
+    tables = ["\n".join([f"On {name}:", "", head, rule, *rows]) for name, rows in groups.items()]
+    return "\n\n".join(tables)

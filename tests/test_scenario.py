@@ -108,7 +108,6 @@ def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
         "cifar10-small",
         "cifar100",
         "fashion",
-        "fashion-hardened",
         "fashion-retrofit",
         "tinyimagenet",
     ]

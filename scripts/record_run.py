@@ -1,0 +1,46 @@
+"""Keeps the history of a hardening, finished or not, as a record for the lab log.
+
+    python scripts/record_run.py RUN docs/results/trials/NAME.json --what "with flips"
+
+RUN is the folder that `carso harden` or `carso train` made. The weights are not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from carso import files
+from carso.deployed import read_description
+from carso.provenance import provenance
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--what", required=True)
+    given = parser.parse_args()
+    found = files.read_json(given.run / "hardening" / "checkpoint.json")
+    history = found["history"]
+    description = read_description(given.run)
+    best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], -row["epoch"]))
+    files.write_json(
+        given.out,
+        {
+            "trial": {"name": given.out.stem, "what": given.what},
+            "scenario": description["scenario"],
+            "data": {
+                "set": description["scenario"]["data"]["set"],
+                "fingerprint": found["identity"]["data"],
+            },
+            "identity": found["identity"],
+            "history": history,
+            "best": best,
+            "provenance": provenance(),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
