@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from records import RESULTS, WEIGHTS, record
 
-HARDENED = ("fashion-retrofit",)
+HARDENED = ("fashion-hardened", "fashion-retrofit")
 GROUPS = {
     "around an adversarially trained classifier": (
         "fashion-bare-adaptive",
