@@ -2,7 +2,8 @@
 
 A run's folder and a shipped folder look the same: `defence.json` (the scenario, and what images
 it takes), `classifier.safetensors`, `purifier.safetensors` and, once it is hardened,
-`hardening.safetensors`, with a JSON of provenance beside each.
+`hardening.safetensors`, with a JSON of provenance beside each, and `anchor.json` where the weight
+of the anchor was chosen.
 """
 
 from __future__ import annotations
@@ -138,6 +139,18 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
     return Stored(scenario=scenario, shape=shape, classes=classes, classifier=frozen)
 
 
+def chosen_anchor(weights: Path) -> dict[str, float]:
+    """The weight of the anchor that was chosen on validation images for these purifier weights."""
+    path = weights.with_name("anchor.json")
+    if weights.name != "hardening.safetensors" or not path.exists():
+        return {}
+    found = files.read_json(path)
+    anchor = found.get("anchor") if isinstance(found, dict) else None
+    if not isinstance(anchor, int | float) or found.get("hardening") != files.sha256(weights):
+        raise CarsoError(f"{path} does not belong to {weights.name} beside it: delete it")
+    return {"anchor": float(anchor)}
+
+
 class Deployed(Carso):
     """A defence that also knows its scenario and the names of its classes."""
 
@@ -168,7 +181,7 @@ def load(
     if not weights.exists():
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
     load_weights(purifier, weights)
-    chosen = {**in_use(found.scenario, hardened=hardened), **settings}
+    chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes
     return defence

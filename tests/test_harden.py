@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import carso
-from carso import data, tensor_files
+from carso import data, files, tensor_files
 from carso.classifiers.wide_resnet import WideResNet
 from carso.classifiers.zoo import of_user
 from carso.cli import main
@@ -120,7 +120,8 @@ def own_network(place: Path) -> nn.Module:
 
 def test_a_network_of_ones_own_is_hardened_and_loads_again(hardened: Path, place: Path) -> None:
     defence = carso.load(hardened, classifier=own_network(place))
-    assert (defence.samples, defence.aggregation, defence.anchor) == (3, "anchored", 0.5)
+    chosen = files.read_json(hardened / "anchor.json")["anchor"]
+    assert (defence.samples, defence.aggregation, defence.anchor) == (3, "anchored", chosen)
     assert defence.purifier.layers == ("0", "3")
     assert defence.scenario.name == "own"
     assert defence.scenario.threat.eps == 0.05
@@ -183,7 +184,12 @@ def test_predict_and_evaluate_take_the_network(
     assert code == 0, err
     record = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     subject = record["subject"]
-    assert (subject["aggregation"], subject["anchor"], subject["samples"]) == ("anchored", 0.5, 3)
+    chosen = files.read_json(hardened / "anchor.json")["anchor"]
+    assert (subject["aggregation"], subject["anchor"], subject["samples"]) == (
+        "anchored",
+        chosen,
+        3,
+    )
     assert record["threat"]["eps"] == 0.05
 
 

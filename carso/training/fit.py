@@ -19,6 +19,7 @@ from carso.randomness import seeded
 from carso.representation import check_fit
 from carso.threat import Linf
 from carso.training.adversarial_batches import AdversarialBatches
+from carso.training.anchoring import choose
 from carso.training.hardening import HardeningStage
 from carso.training.purifier import PurifierStage
 from carso.training.stage import Display, Quiet, train_in_memory
@@ -111,7 +112,8 @@ def harden(
     from scratch; `classifier` is frozen in place.
 
     `settings` are those of `[hardening]` in a scenario file. Over a classifier that is robust by
-    itself, aggregation="anchored" keeps what it has.
+    itself, aggregation="anchored" keeps what it has; how much its own logits count is then chosen
+    on validation images.
     """
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
@@ -140,4 +142,8 @@ def harden(
         identity={},
     )
     train_in_memory(stage, display or Quiet())
-    return stage.around(frozen, stage.result(), samples=hardening.samples)
+    defence = stage.around(frozen, stage.result(), samples=hardening.samples)
+    if defence.aggregation == "anchored":
+        count = hardening.validation_images
+        choose(defence, data, threat=threat, count=count, seed=seed, device=place)
+    return defence

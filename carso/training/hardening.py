@@ -22,7 +22,7 @@ from carso.aggregation import join
 from carso.attacks.gradient import PGD
 from carso.attacks.margin import Margin, margins
 from carso.classifiers.frozen import Frozen
-from carso.data import ImageData
+from carso.data import ImageData, Split
 from carso.defence import Carso
 from carso.purifier import Purifier
 from carso.purifier.loss import reconstruction_cost
@@ -213,18 +213,15 @@ class HardeningStage:
         """Accuracy of the averaged weights, clean and under an attack on the whole defence; the
         weights are kept if no earlier ones did better under attack."""
         count = min(self.hardening.validation_images, len(self.data.validation))
-        images, labels = self.data.validation.balanced(count).batch(slice(None))
         source = generator(self.seed, self.name, "validation")
         self.judged.seed(self.seed)
-        right = torch.zeros(2)
-        for some, answers in zip(torch.split(images, 100), torch.split(labels, 100), strict=True):
-            some, answers = some.to(self.device), answers.to(self.device)
-            view = self.judged.view("mean-logits", samples=1)
-            worst = VALIDATION_ATTACK(view, some, answers, threat=self.threat, generator=source)
-            clean = self.judged.predict(some) == answers
-            standing = clean & (self.judged.predict(worst) == answers)
-            right += torch.stack([clean.sum(), standing.sum()]).cpu()
-        accuracy, adaptive = (right / count).tolist()
+        accuracy, adaptive = judged(
+            self.judged,
+            self.data.validation.balanced(count),
+            self.device,
+            threat=self.threat,
+            source=source,
+        )
         self.waited = 0 if adaptive > self.best_accuracy else self.waited + 1
         if adaptive >= self.best_accuracy:  # of equals the later, which has learned longer
             self.best_accuracy = adaptive
@@ -253,6 +250,24 @@ class HardeningStage:
         self.optimiser.load_state_dict(state["optimiser"])
         for key in ("best", "best_accuracy", "waited", "step"):
             setattr(self, key, state[key])
+
+
+def judged(
+    defence: Carso, split: Split, device: torch.device, *, threat: Linf, source: Generator
+) -> tuple[float, float]:
+    """Accuracy of a defence, clean and under an attack through its mean logits: the share that is
+    labelled right without and with it."""
+    images, labels = split.batch(slice(None))
+    right = torch.zeros(2)
+    for some, answers in zip(torch.split(images, 100), torch.split(labels, 100), strict=True):
+        some, answers = some.to(device), answers.to(device)
+        view = defence.view("mean-logits", samples=1)
+        worst = VALIDATION_ATTACK(view, some, answers, threat=threat, generator=source)
+        clean = defence.predict(some) == answers
+        standing = clean & (defence.predict(worst) == answers)
+        right += torch.stack([clean.sum(), standing.sum()]).cpu()
+    accuracy, adaptive = (right / len(split)).tolist()
+    return accuracy, adaptive
 
 
 def feature_distance(seen: list[Tensor], wanted: list[Tensor]) -> Tensor:

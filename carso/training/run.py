@@ -21,7 +21,7 @@ from carso.purifier import Purifier
 from carso.representation import check_fit
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, from_table
-from carso.training import checkpoint, stage
+from carso.training import anchoring, checkpoint, stage
 from carso.training.accuracies import accuracies
 from carso.training.stage import Display, Row, Stage
 from carso.training.stages import classifier_stage, hardening_stage, purifier_stage
@@ -65,7 +65,10 @@ def train(
         purifier = harden(scenario, data, frozen, folder, device, display, start=purifier)
     assert purifier is not None, "a scenario has one stage at least"
     hardened = scenario.hardening is not None
-    return Carso(frozen, purifier, **in_use(scenario, hardened=hardened), seed=scenario.seed)
+    defence = Carso(frozen, purifier, **in_use(scenario, hardened=hardened), seed=scenario.seed)
+    if defence.aggregation == "anchored" and scenario.hardening is not None:
+        anchor(folder, defence, scenario, data, device)
+    return defence
 
 
 def measure(
@@ -80,6 +83,24 @@ def measure(
         return
     record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
     files.write_json(path, {"weights": weights, **record, "provenance": provenance()})
+
+
+def anchor(
+    folder: Path, defence: Carso, scenario: Scenario, data: ImageData, device: torch.device
+) -> None:
+    """Choose how much the classifier's own logits count, unless `anchor.json` says so already for
+    just this purifier."""
+    path, weights = folder / "anchor.json", files.sha256(folder / "hardening.safetensors")
+    found = files.read_json(path) if path.exists() else {}
+    if found.get("hardening") == weights:
+        defence.anchor = float(found["anchor"])
+        return
+    assert scenario.hardening is not None
+    count = scenario.hardening.validation_images
+    choice = anchoring.choose(
+        defence, data, threat=scenario.threat, count=count, seed=scenario.seed, device=device
+    )
+    files.write_json(path, {**choice, "hardening": weights, "provenance": provenance()})
 
 
 def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:

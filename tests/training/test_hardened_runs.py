@@ -18,6 +18,7 @@ from carso.purifier import Purifier
 from carso.scenario import Scenario
 from carso.scenario_file import parse
 from carso.threat import Linf
+from carso.training.anchoring import FACTORS
 from carso.training.hardening import HardeningStage
 from carso.training.run import train
 from carso.training.stage import Quiet, Row, train_in_memory
@@ -104,8 +105,12 @@ def test_a_hardened_run_loads_as_it_was_trained(
     settings = scenario(paper=paper)
     trained = train(settings, bars, tmp_path, device=CPU, display=Quiet())
     loaded = load(tmp_path)
-    assert (loaded.samples, loaded.aggregation, loaded.anchor) == (3, "anchored", 0.5)
-    assert (trained.samples, trained.aggregation, trained.anchor) == (3, "anchored", 0.5)
+    chosen = files.read_json(tmp_path / "anchor.json")
+    assert chosen["anchor"] in [row["anchor"] for row in chosen["tried"]]
+    assert [row["anchor"] for row in chosen["tried"]][:2] == [0.5, 1.0]
+    expected = (3, "anchored", chosen["anchor"])
+    assert (loaded.samples, loaded.aggregation, loaded.anchor) == expected
+    assert (trained.samples, trained.aggregation, trained.anchor) == expected
     weights = tensor_files.load(tmp_path / "hardening.safetensors")
     assert same(dict(loaded.purifier.state_dict()), weights)
     assert same(dict(trained.purifier.state_dict()), weights)
@@ -215,7 +220,8 @@ def test_harden_is_the_stage_in_one_call(
         samples=3,
         seed=4,
     )
-    assert (defence.samples, defence.aggregation, defence.anchor) == (3, "anchored", 0.5)
+    assert (defence.samples, defence.aggregation) == (3, "anchored")
+    assert defence.anchor in [0.5 * factor for factor in FACTORS]
     assert defence.classifier.classifier is network
     assert same(before, dict(network.state_dict()))
     assert same(start, dict(prepared.state_dict()))  # a copy of it is trained
