@@ -62,6 +62,26 @@ def hardened_epochs() -> str:
     return "\n\n".join(parts)
 
 
+def anchors() -> str:
+    """The weights that were tried for the anchor of `fashion-hardened`."""
+    found = record(WEIGHTS / "fashion-hardened" / "anchor.json")
+    rows = [
+        f"| {row['anchor']:g}{', chosen' if row['anchor'] == found['anchor'] else ''} | "
+        f"{row['clean']:.4f} | {row['attacked']:.3f} |"
+        for row in found["tried"]
+    ]
+    count = found["images"]
+    return "\n".join(
+        [
+            f"| weight | clean, {count['clean']} validation images | "
+            f"attacked, {count['attacked']} |",
+            "| --- | --- | --- |",
+            f"| the classifier alone | {found['classifier_clean']:.4f} | |",
+            *rows,
+        ]
+    )
+
+
 def weight(anchor: float | None) -> str:
     return "" if anchor is None else f", weight {anchor:g}"
 

@@ -16,7 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hardening_parts import GROUPS, HARDENED, hardened_epochs, hardening, samples, trials
+from hardening_parts import (
+    GROUPS,
+    HARDENED,
+    anchors,
+    hardened_epochs,
+    hardening,
+    samples,
+    trials,
+)
 from records import FASHION, RESULTS, ROOT, WEIGHTS, record
 
 
@@ -214,6 +222,7 @@ def subset() -> str:
 PARTS = {
     "hardening": hardening,
     "hardened-epochs": hardened_epochs,
+    "anchors": anchors,
     "trials": trials,
     "samples": samples,
     "demo": demo,

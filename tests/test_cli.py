@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import fails, run, write_photos
 
 from carso import data, deployed
-from carso.cli import main
 from carso.demo import RECORDS
 
 MINI = """
@@ -51,41 +51,10 @@ beta_end = 0
 """
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command in this process."""
-    arguments, sys.argv = sys.argv, ["carso", *map(str, words)]
-    try:
-        main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = arguments
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def fails(capsys: pytest.CaptureFixture[str], *words: str | Path, says: list[str]) -> None:
-    """The command exits with 2 and one line that contains each of `says`."""
-    code, _, err = run(capsys, *words)
-    assert code == 2, err
-    assert len(err.strip().splitlines()) == 1, err
-    assert err.startswith("carso: ")
-    for word in says:
-        assert word in err, err
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two classes of twelve images each."""
-    folder = tmp_path_factory.mktemp("photos")
-    images = data.load("fashion-embedded").train.balanced(120)
-    for number, (image, label) in enumerate(zip(images.images, images.labels, strict=True)):
-        if int(label) < 2:
-            place = folder / f"class{int(label)}"
-            place.mkdir(exist_ok=True)
-            Image.fromarray(image[0].numpy()).save(place / f"{number:03d}.png")
-    return folder
+    return write_photos(tmp_path_factory.mktemp("photos"))
 
 
 @pytest.fixture(scope="module")

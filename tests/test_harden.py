@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import fails, run, write_photos
 from torch import nn
 
 import carso
-from carso import data, files, tensor_files
+from carso import files, tensor_files
 from carso.classifiers.wide_resnet import WideResNet
 from carso.classifiers.zoo import of_user
 from carso.cli import main
@@ -60,40 +61,11 @@ def classifier():
 """
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command in this process."""
-    arguments, sys.argv = sys.argv, ["carso", *map(str, words)]
-    try:
-        main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = arguments
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def fails(capsys: pytest.CaptureFixture[str], *words: str | Path, says: list[str]) -> None:
-    """The command exits with 2 and one line that contains each of `says`."""
-    code, _, err = run(capsys, *words)
-    assert code == 2, err
-    assert len(err.strip().splitlines()) == 1, err
-    assert err.startswith("carso: ")
-    for word in says:
-        assert word in err, err
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two classes of twelve images, a scenario, and a network of the user's own."""
     folder = tmp_path_factory.mktemp("harden")
-    images = data.load("fashion-embedded").train.balanced(120)
-    for number, (image, label) in enumerate(zip(images.images, images.labels, strict=True)):
-        if int(label) < 2:
-            home = folder / "photos" / f"class{int(label)}"
-            home.mkdir(exist_ok=True, parents=True)
-            Image.fromarray(image[0].numpy()).save(home / f"{number:03d}.png")
+    write_photos(folder / "photos")
     (folder / "mini.toml").write_text(MINI.format(data=folder / "photos"))
     (folder / "own.py").write_text(OWN)
     return folder

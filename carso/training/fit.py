@@ -51,16 +51,10 @@ def fit(
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
     check_fit(frozen, data, layers=layers)
+    sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "purifier", "weights"):
         purifier = Purifier.around(
-            frozen,
-            data.image_shape,
-            layers=layers,
-            condition=condition,
-            latent=latent,
-            decoder_width=decoder_width,
-            mean=data.mean,
-            std=data.std,
+            frozen, data.image_shape, layers=layers, mean=data.mean, std=data.std, **sizes
         )
     attacks = Attacks(fraction=fraction, steps=steps, step_size=2.5 * eps / steps, bank="memory")
     training = PurifierTraining(
@@ -120,15 +114,9 @@ def harden(
     check_fit(frozen, data, layers=layers)
     if start is not None and start.layers != tuple(layers):
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
+    sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "hardening", "weights"):
-        purifier = start or Purifier.around(
-            frozen,
-            data.image_shape,
-            layers=layers,
-            condition=condition,
-            latent=latent,
-            decoder_width=decoder_width,
-        )
+        purifier = start or Purifier.around(frozen, data.image_shape, layers=layers, **sizes)
     chosen = {"attack_step_size": 1.5 * eps / steps, "eps_epochs": epochs / 4, **settings}
     hardening = Hardening(epochs=epochs, attack_steps=steps, **chosen)
     stage = HardeningStage(

@@ -1,0 +1,45 @@
+"""What tests of the command line share: a command in this process, and a folder of images."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from carso import data
+from carso.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in this process."""
+    arguments, sys.argv = sys.argv, ["carso", *map(str, words)]
+    try:
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.argv = arguments
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str | Path, says: list[str]) -> None:
+    """The command exits with 2 and one line that contains each of `says`."""
+    code, _, err = run(capsys, *words)
+    assert code == 2, err
+    assert len(err.strip().splitlines()) == 1, err
+    assert err.startswith("carso: ")
+    for word in says:
+        assert word in err, err
+
+
+def write_photos(folder: Path, count: int = 12) -> Path:
+    """A folder of two classes of clothes, with `count` images each."""
+    images = data.load("fashion-embedded").train.balanced(10 * count)
+    for number, (image, label) in enumerate(zip(images.images, images.labels, strict=True)):
+        if int(label) < 2:
+            place = folder / f"class{int(label)}"
+            place.mkdir(exist_ok=True, parents=True)
+            Image.fromarray(image[0].numpy()).save(place / f"{number:03d}.png")
+    return folder
