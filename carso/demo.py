@@ -1,10 +1,11 @@
 """`carso demo`: what published protocols see of the paper's defence, what an attacker sees, and
 what hardening makes of it.
 
-Five short evaluations on images that ship with the package: an adversarially trained classifier;
-the paper's defence around it, attacked as published protocols do (by examples made for the
-classifier, and through the log-odds that the released code computes), and through its mean logits;
-a classifier trained on clean images, and a hardened purifier around that.
+Six short evaluations on images that ship with the package: an adversarially trained classifier; the
+paper's defence around it, attacked as published protocols do (by examples made for the classifier,
+and through the log-odds that the released code computes), and through its mean logits; a hardened
+purifier around the same classifier; a classifier trained on clean images, and a hardened purifier
+around that.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ SCENES = (
     Scene("classifier", "a classifier trained against attacks", "fashion", bare=True),
     Scene("published", "CARSO, as published protocols attack it", "fashion", published=True),
     Scene("adaptive", "CARSO, attacked through its mean logits", "fashion"),
+    Scene("hardened", "CARSO, hardened, attacked in the same way", "fashion-hardened"),
     Scene(
         "clean-classifier", "a classifier trained on clean images", "fashion-retrofit", bare=True
     ),

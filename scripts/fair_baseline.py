@@ -29,7 +29,6 @@ from carso.training.classifier import ClassifierStage
 from carso.training.run import finish, load_data
 from carso.training_settings import ClassifierTraining, Hardening
 
-
 STEPS = 4
 STEP_SIZE = 0.4
 """In units of eps."""

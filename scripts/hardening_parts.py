@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 from records import RESULTS, WEIGHTS, record
 
 HARDENED = ("fashion-hardened", "fashion-retrofit")
@@ -80,6 +82,22 @@ def anchors() -> str:
             *rows,
         ]
     )
+
+
+def baselines() -> str:
+    """Adversarial training that went on from the classifier of `fashion`, epoch by epoch."""
+    rows = []
+    for path in sorted((RESULTS / "baselines").glob("*.csv")):
+        with path.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                name = path.stem.replace("-", " ")
+                rows.append(
+                    f"| {name} | {row['epoch']} | {float(row['loss']):.3f} | "
+                    f"{float(row['validation_accuracy']):.3f} | "
+                    f"{float(row['validation_pgd_accuracy']):.3f} |"
+                )
+    head = "| baseline | epoch | training loss | validation | under PGD of 10 steps |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
 
 
 def weight(anchor: float | None) -> str:
