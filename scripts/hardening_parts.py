@@ -21,6 +21,15 @@ GROUPS = {
     ),
 }
 """The records of each hardened defence, its classifier's first."""
+TITLES = {
+    "fashion-bare-adaptive": "the classifier alone",
+    "fashion-bare-standard": "the classifier alone",
+    "fashion-hardened-adaptive": "`fashion-hardened`",
+    "fashion-baseline-adaptive": "the classifier, trained on against attacks: the fair baseline",
+    "fashion-retrofit-bare-standard": "the classifier alone",
+    "fashion-retrofit-adaptive": "`fashion-retrofit`",
+    "fashion-retrofit-baseline-adaptive": "the classifier, trained on: the fair baseline",
+}
 
 
 def hardening() -> str:
@@ -30,7 +39,7 @@ def hardening() -> str:
     parts = []
     for title, names in GROUPS.items():
         paths = [RESULTS / f"{name}.json" for name in names]
-        found = [record(path) for path in paths if path.exists()]
+        found = [{**record(path), "title": TITLES[path.stem]} for path in paths if path.exists()]
         parts += [f"{title[0].upper()}{title[1:]}:", as_markdown(summary(found))]
     return "\n\n".join(parts)
 
