@@ -24,7 +24,7 @@ def main() -> None:
     found = files.read_json(given.run / "hardening" / "checkpoint.json")
     history = found["history"]
     description = read_description(given.run)
-    best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], -row["epoch"]))
+    best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))
     files.write_json(
         given.out,
         {
