@@ -34,7 +34,7 @@ from carso.report import write_page
 from carso.report.figures import Purification, picture
 from carso.report.tables import Row, Table, interval
 
-EFFORT = Effort(images=40, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
+EFFORT = Effort(images=24, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
 EXAMPLES = "classifier-examples.safetensors"
 
 
