@@ -22,10 +22,13 @@ from carso.deployed import folder_of, stored
 from carso.progress import progress
 from carso.provenance import provenance
 from carso.purifier import Purifier
+from carso.randomness import generator
 from carso.scenario_file import as_table, from_table, merged, read
+from carso.training.judging import by_samples
 from carso.training.stage import train_in_memory
 from carso.training.stages import hardening_stage
 
+SAMPLES = (1, 2, 4, 8, 16)
 TRIALS = Path(__file__).with_name("hardening_trials.toml")
 
 
@@ -61,6 +64,13 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     )
     with progress() as bars:
         history = train_in_memory(stage, bars)
+    candidates = by_samples(
+        stage.judged,
+        images.validation.balanced(scenario.hardening.validation_images),
+        counts=SAMPLES,
+        threat=scenario.threat,
+        source=generator(0, "trial"),
+    )
     best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))
     return {
         "trial": trial,
@@ -68,6 +78,7 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         "data": {"set": images.name, "fingerprint": images.fingerprint},
         "history": history,
         "best": best,
+        "attacked_by_samples": candidates,
         "provenance": provenance(),
     }
 

@@ -16,7 +16,7 @@ from carso.defence import Carso
 from carso.randomness import generator
 from carso.threat import Linf
 from carso.training.accuracies import accuracy
-from carso.training.hardening import judged
+from carso.training.judging import judged
 
 FACTORS = (1, 2, 3, 4, 6, 8)
 """Weights that are tried, in units of the one that the purifier was hardened with."""

@@ -39,3 +39,19 @@ def disagreement_attack(
         (gradient,) = torch.autograd.grad(divergence(clean, model(attacked)), attacked)
         attacked = threat.project(attacked.detach() + step_size * gradient.sign(), images)
     return verified(attacked, images, threat)
+
+
+def feature_distance(seen: list[Tensor], wanted: list[Tensor]) -> Tensor:
+    """The mean squared distance of activations, each layer in units of its own size."""
+    distances = [
+        F.mse_loss(a, b) / b.square().mean().clamp(min=1e-12)
+        for a, b in zip(seen, wanted, strict=True)
+    ]
+    return torch.stack(distances).mean()
+
+
+def alikeness(one: Tensor, other: Tensor, *, wanted: float) -> Tensor:
+    """What two candidates of every image lack of a mean difference of `wanted`: it keeps the noise
+    alive, as free bits do in a posterior. Summed over the pixels and weighed like ten of them."""
+    apart = (one - other).abs().flatten(start_dim=1)
+    return 10 * apart.shape[1] * F.relu(wanted - apart.mean(dim=1)).mean()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from carso.randomness import generator, seeded
 from carso.threat import Linf
-from carso.training.hardening import HardeningStage, feature_distance
-from carso.training.losses import disagreement_attack, divergence
+from carso.training.hardening import HardeningStage
+from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 
 Make = Callable[..., HardeningStage]
 Batch = tuple[Tensor, Tensor]
@@ -133,6 +133,34 @@ def test_features_change_the_gradient_that_the_purifier_gets(new_stage: Make, ba
         gradients.append(gradient_of(stage, stage.loss(images, images, labels)[1]))
     plain, changed = gradients
     assert (changed - plain).norm() > 0.1 * plain.norm()
+
+
+def test_candidates_that_are_alike_cost_what_they_lack_of_the_spread() -> None:
+    one = torch.full((2, 1, 4, 4), 0.5)
+    other = one + torch.tensor([0.3, -0.05]).view(2, 1, 1, 1)
+    assert float(alikeness(one, other, wanted=0.1)) == pytest.approx(10 * 16 * 0.05 / 2, rel=1e-5)
+    assert float(alikeness(one, other, wanted=0.04)) == 0
+
+
+def test_a_spread_is_wanted_of_two_draws_of_the_same_image(new_stage: Make, batch: Batch) -> None:
+    images, labels = batch
+    costs = []
+    for spread in (0.0, 0.6):
+        stage = ready(new_stage(spread=spread))
+        costs.append(stage.loss(images, images, labels)[1])
+    noise, purifier = generator(5, "noise"), stage.purifier
+    condition = purifier.conditioning(stage.defence.representation(images, gradients=False))
+    one, other = (
+        purifier.decoder.logits(
+            torch.randn(len(images), 1, 8, generator=noise)[:, 0], condition
+        ).sigmoid()
+        for _ in range(2)
+    )
+    lacking = 0.6 - (one - other).abs().mean(dim=(1, 2, 3))
+    assert (lacking > 0).all()
+    expected = 10 * images[0].numel() * lacking.mean()
+    torch.testing.assert_close(costs[1] - costs[0], expected, rtol=1e-3, atol=1e-3)
+    assert gradient_of(stage, costs[1]).norm() > 0
 
 
 @pytest.mark.parametrize("features", [0.0, 5.0])
