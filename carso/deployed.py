@@ -15,10 +15,10 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from carso import files
+from carso import files, tuning
 from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen, freeze
-from carso.data import ImageData
+from carso.data import ImageData, ImageFacts
 from carso.defence import Carso
 from carso.errors import CarsoError
 from carso.purifier import Purifier
@@ -29,7 +29,7 @@ from carso.tensor_files import load_weights
 SHIPPED = Path(__file__).parent / "weights"
 
 
-def describe(scenario: Scenario, data: ImageData) -> dict[str, Any]:
+def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]:
     """What `load` must know besides the weights."""
     return {
         "scenario": as_table(scenario),
@@ -181,6 +181,8 @@ def load(
     if not weights.exists():
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
     load_weights(purifier, weights)
+    if tuning.current().compiled:
+        purifier.decoder.compile()
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,27 @@ def replacing(path: Path) -> Iterator[Path]:
         raise CarsoError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `folder`, new or empty until then, when the block ends well.
+
+    If the block fails, nothing of it is left.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise CarsoError(f"cannot write {folder}: {error.strerror}") from None
+    try:
+        yield temporary
+        temporary.chmod(0o755)  # mkdtemp's own mode is for the owner only
+        temporary.replace(folder)
+    except OSError as error:
+        raise CarsoError(f"cannot write {folder}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

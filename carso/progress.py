@@ -47,10 +47,10 @@ class Bars:
 
 
 @contextmanager
-def progress() -> Iterator[Bars]:
+def progress(*, shown: bool = True) -> Iterator[Bars]:
     """Bars for the length of a `with` block, on standard error; no bars where that is no
-    terminal."""
+    terminal, and nothing at all if not `shown`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not shown)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as b:
         yield Bars(b)

@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +26,7 @@ def provenance() -> dict[str, Any]:
         "command": command(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
+        "tuning": in_use(),
         "versions": {"python": platform.python_version(), **versions()},
         "hardware": {
             "processor": platform.machine(),
@@ -33,6 +35,15 @@ def provenance() -> dict[str, Any]:
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
     }
+
+
+def in_use() -> dict[str, Any]:
+    """How passes are run here, apart from the figures that this was chosen by."""
+    from carso import tuning
+
+    found = asdict(tuning.current())
+    del found["ratios"]
+    return found
 
 
 def command() -> str:

@@ -9,8 +9,11 @@ one would have drawn.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -22,16 +25,57 @@ def generator(seed: int, *path: str | int, device: torch.device | str = "cpu") -
     return Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some images of a batch of `total`, the others of which other processes have."""
+
+    part: slice
+    total: int
+
+    def __len__(self) -> int:
+        return len(range(*self.part.indices(self.total)))
+
+
+SHARE: ContextVar[Share | None] = ContextVar("share", default=None)
+
+
+@contextmanager
+def shared(share: Share) -> Iterator[None]:
+    """Within it, noise for a share of a batch is cut from the noise of the whole batch, so that
+    each image gets the noise that it would get in one process."""
+    token = SHARE.set(share)
+    try:
+        yield
+    finally:
+        SHARE.reset(token)
+
+
+def drawn(draw: Callable[..., Tensor], shape: tuple[int, ...], source: Generator) -> Tensor:
+    """Noise of `shape`, image by image along its first side, from `source`."""
+    settings: dict[str, Any] = {
+        "generator": source,
+        "device": source.device,
+        "dtype": torch.float32,
+    }
+    share = SHARE.get()
+    if share is None:
+        return draw(shape, **settings)
+    copies, rest = divmod(shape[0], len(share))  # a loss may put a batch through more than once
+    if rest:
+        raise ValueError(f"{shape[0]} draws are no multiple of the {len(share)} images of a share")
+    whole = draw((copies * share.total, *shape[1:]), **settings)
+    return whole.view(copies, share.total, *shape[1:])[:, share.part].flatten(0, 1)
+
+
 def normal(shape: tuple[int, ...], like: Tensor, source: Generator) -> Tensor:
     """Standard normal noise drawn where `source` lives, of the device and dtype of `like`."""
-    noise = torch.randn(shape, generator=source, device=source.device, dtype=torch.float32)
-    return noise.to(device=like.device, dtype=like.dtype)
+    return drawn(torch.randn, shape, source).to(device=like.device, dtype=like.dtype)
 
 
 def uniform(like: Tensor, source: Generator) -> Tensor:
     """Noise uniform in [-1, 1] of the shape, device and dtype of `like`."""
-    noise = torch.rand(like.shape, generator=source, device=source.device, dtype=torch.float32)
-    return (2 * noise - 1).to(device=like.device, dtype=like.dtype)
+    noise = 2 * drawn(torch.rand, tuple(like.shape), source) - 1
+    return noise.to(device=like.device, dtype=like.dtype)
 
 
 @contextmanager

@@ -27,10 +27,13 @@ def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load(path: Path) -> dict[str, Tensor]:
-    """The named tensors of a safetensors file, or of a `.pt` file that holds only weights."""
+    """The named tensors of a safetensors file, or of a `.pt` file that holds only weights.
+
+    A file without a suffix must be a safetensors file: the authors of some publish it so.
+    """
     if not path.is_file():
         raise CarsoError(f"there is no file {path}")
-    if path.suffix == ".safetensors":
+    if path.suffix in {".safetensors", ""}:
         try:
             return load_file(path)
         except (SafetensorError, OSError) as error:
@@ -63,8 +66,11 @@ def load_weights(module: nn.Module, path: Path | str) -> None:
     load_into(module, load(Path(path)), source=str(path))
 
 
-def load_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
-    """Load `tensors` into `module`, or say in one line which keys or shapes do not fit."""
+def load_into(
+    module: nn.Module, tensors: Mapping[str, Tensor], *, source: str, what: str = ""
+) -> None:
+    """Load `tensors` into `module`, or say in one line which keys or shapes do not fit `what` it
+    is."""
     state, own = dict(tensors), module.state_dict()
     wrapped = all(name.startswith("module.") for name in state)
     if wrapped and not any(name.startswith("module.") for name in own):
@@ -84,7 +90,8 @@ def load_into(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) 
         if names
     ]
     if problems:
-        raise CarsoError(f"{source} does not fit {type(module).__name__}: {'; '.join(problems)}")
+        what = what or type(module).__name__
+        raise CarsoError(f"{source} does not fit {what}: {'; '.join(problems)}")
     module.load_state_dict(state)
 
 

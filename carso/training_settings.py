@@ -16,7 +16,7 @@ AGGREGATIONS = (
 VIEWS = ("mean-logits", "logsumexp", "score", "log-prob")
 """Names of `carso.aggregation`, which this module must not import; no one could train through the
 view "released", whose gradients are NaN."""
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "tuned")
 AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
 
 
@@ -176,8 +176,8 @@ class Hardening:
     attack_step_size: float
     """Of the training PGD, on the [0, 1] pixel scale."""
     attack_precision: str = "float32"
-    """Of the training attacks' passes: "float32" or "bfloat16", for hardware that has it. The
-    weights learn in float32 in any case."""
+    """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or
+    "tuned": what `carso doctor --tune` found faster. Weights learn in float32 in any case."""
     loss: str = "cross-entropy"
     """"cross-entropy", "margin" or "trades"."""
     trades_weight: float = 4.0
@@ -185,6 +185,8 @@ class Hardening:
     """Weight of the candidates' distance from the clean image (BCE, summed over the pixels)."""
     features: float = 0.0
     """In that distance, the weight of the classifier's activations."""
+    spread: float = 0.0
+    """The mean difference wanted between two candidates of an image, on the [0, 1] pixel scale."""
     augment: str = "none"
     """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
     average: float = 0.998
@@ -209,9 +211,9 @@ class Hardening:
         check(0 < self.rate_end <= 1, "rate_end", "a share in (0, 1]", self.rate_end)
         check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
         check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
-        for key in ("eps_epochs", "weight_decay", "trades_weight", "reconstruction", "features"):
+        for key in ("eps_epochs", "weight_decay", "trades_weight", "reconstruction"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
-        for key in ("patience", "anchor"):
+        for key in ("features", "spread", "patience", "anchor"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
         check_step_size(self.attack_step_size)
         known = self.attack_precision in PRECISIONS

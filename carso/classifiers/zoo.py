@@ -11,14 +11,16 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from carso import tuning
 from carso.classifiers.wide_resnet import WideResNet, conditioning_layers
-from carso.data import ImageData
+from carso.data import ImageData, ImageFacts
 from carso.errors import CarsoError
 from carso.scenario import Classifier
 from carso.tensor_files import load_weights
+from carso.tuning import laid_out
 
 
-def build(settings: Classifier, data: ImageData) -> WideResNet:
+def build(settings: Classifier, data: ImageData | ImageFacts) -> WideResNet:
     """The scenario's WideResNet for the classes, channels and pixel statistics of `data`."""
     return wide_resnet(
         settings,
@@ -90,6 +92,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def placed(classifier: Module, device: torch.device) -> Module:
-    """The classifier on `device` with channels last, on which convolutions run faster."""
-    classifier.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    """The classifier on `device`, with its weights laid out as is fastest (channels last, where
+    the machine was not tuned)."""
+    laid_out(classifier.to(device), tuning.current().memory_format)
     return classifier

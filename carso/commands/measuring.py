@@ -11,8 +11,10 @@ import typer
 from carso.commands.options import (
     DataOption,
     DeviceOption,
+    DevicesOption,
     DownloadOption,
     JsonOption,
+    NodesOption,
     OwnOption,
     ThreadsOption,
     own_classifier,
@@ -55,6 +57,8 @@ def evaluate(
     data: DataOption = None,
     download: DownloadOption = False,
     device: DeviceOption = "cpu",
+    devices: DevicesOption = 1,
+    nodes: NodesOption = 1,
     threads: ThreadsOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,9 +68,11 @@ def evaluate(
     """
     from carso.evaluation.named import Images, evaluate_named
     from carso.progress import progress
+    from carso.ranks import launch
     from carso.report import terminal
 
     place = prepare(device, threads)
+    ranks, place = launch(device=place, devices=devices, nodes=nodes)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
     label = suite or ("standard" if bare else "quick")
     words = [*chosen, str(images)] if chosen else [label, str(images)]
@@ -74,7 +80,7 @@ def evaluate(
         words = [examples.stem]
     name = "-".join([Path(defence).name, *(["bare"] if bare else []), *words])
     path = out or Path("records") / f"{name}.json"
-    with progress() as bars:
+    with progress(shown=ranks.first) as bars:
         record = evaluate_named(
             defence,
             Images(count=images, split=split, on=on, folder=data, download=download),
@@ -94,7 +100,10 @@ def evaluate(
             chunk=chunk,
             out=path,
             save_examples=save_examples,
+            ranks=ranks,
         )
+    if not ranks.first:
+        return
     if as_json:
         print(json.dumps(record, indent=1))
         return

@@ -30,6 +30,9 @@ ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own ch
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
 DownloadOption = Annotated[bool, typer.Option(help="Download the data set if missing.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the scenario's own.")]
+DevicesOption = Annotated[int, typer.Option(help="Processes per machine, a device each.")]
+NodesOption = Annotated[int, typer.Option(help="Machines.")]
+PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
 RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
 OwnOption = Annotated[
     Path | None,
@@ -52,9 +55,11 @@ def prepare(device: str, threads: int) -> torch.device:
     """The device asked for, after a check that it is there."""
     import torch
 
+    from carso import tuning
+
     if threads < 0:
         raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
-    if threads:
+    if threads := threads or tuning.current().threads:
         torch.set_num_threads(threads)
     try:
         place = torch.device(device)

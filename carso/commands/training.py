@@ -11,8 +11,11 @@ import typer
 from carso.commands.options import (
     DataOption,
     DeviceOption,
+    DevicesOption,
     DownloadOption,
     JsonOption,
+    NodesOption,
+    PrecisionOption,
     RunOption,
     SeedOption,
     ThreadsOption,
@@ -50,6 +53,9 @@ def train(
     preset: Annotated[str, typer.Option(help="A preset of the scenario, e.g. released.")] = "",
     seed: SeedOption = None,
     device: DeviceOption = "cpu",
+    devices: DevicesOption = 1,
+    nodes: NodesOption = 1,
+    precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
 ) -> None:
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
@@ -63,6 +69,9 @@ def train(
         classifier=classifier,
         seed=seed,
         device=device,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
         threads=threads,
     )
 
@@ -84,6 +93,9 @@ def harden(
     download: DownloadOption = False,
     seed: SeedOption = None,
     device: DeviceOption = "cpu",
+    devices: DevicesOption = 1,
+    nodes: NodesOption = 1,
+    precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
 ) -> None:
     """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
@@ -122,6 +134,9 @@ def harden(
         classifier=classifier,
         seed=seed,
         device=device,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
         threads=threads,
     )
 
@@ -135,12 +150,16 @@ def run_scenario(
     classifier: Path | None,
     seed: int | None,
     device: str,
+    devices: int,
+    nodes: int,
+    precision: str,
     threads: int,
 ) -> None:
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
     from carso.progress import progress
+    from carso.ranks import launch
     from carso.training.run import load_data
     from carso.training.run import train as train_all
 
@@ -148,10 +167,16 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     folder = run or Path("runs") / settings.name
     place = prepare(device, threads)
-    images = load_data(settings, data, download=download)
-    print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
-    with progress() as bars:
-        train_all(settings, images, folder, device=place, display=bars, given=classifier)
+    ranks, place = launch(device=place, devices=devices, nodes=nodes, precision=precision)
+    images = ranks.in_turn(lambda: load_data(settings, data, download=download))
+    if ranks.first:
+        print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
+    with progress(shown=ranks.first) as bars:
+        train_all(
+            settings, images, folder, device=place, display=bars, given=classifier, ranks=ranks
+        )
+    if not ranks.first:
+        return
     again = f" --classifier {classifier}" if classifier and classifier.suffix == ".py" else ""
     print(f"done: carso predict {folder} IMAGE...{again}")
     print(f"      carso evaluate {folder} --suite adaptive{again}")

@@ -84,19 +84,32 @@ def predict(
         print(f"candidates: {candidates}")
 
 
-def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
+def doctor(
+    data: DataOption = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Measure what is fastest here, and use it from now on.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show the machine, the versions, and what data and weights are found."""
+    from dataclasses import asdict
+
     from carso import data as data_sets
-    from carso import deployed
+    from carso import deployed, tuning
     from carso.provenance import provenance
 
+    if tune:
+        from carso.tuning_measures import ratios
+
+        tuning.keep(tuning.chosen(ratios()))
     facts = provenance()
+    facts["tuning"] = asdict(tuning.current())
     facts["data"] = dict(data_sets.available(data))
     facts["weights"] = {name: str(deployed.SHIPPED / name) for name in deployed.names()}
     if as_json:
         print(json.dumps(facts, indent=1))
         return
-    for key in ("versions", "hardware", "data", "weights"):
+    for key in ("versions", "hardware", "data", "weights", "tuning"):
         print(f"{key}:")
         for name, value in facts[key].items():
             print(f"  {name:18} {'not found' if value is None else value}")

@@ -1,8 +1,8 @@
 """Data sets as tensors, with validation images held out and a fingerprint for the record."""
 
 from carso.data.errors import DataError, DataNotFoundError
-from carso.data.images import ImageData, Split
-from carso.data.loading import available, from_tensors, load
+from carso.data.images import ImageData, ImageFacts, Split, numbered
+from carso.data.loading import available, facts, from_tensors, load
 from carso.data.sets import DATA_SETS
 
 __all__ = [
@@ -10,8 +10,11 @@ __all__ = [
     "DataError",
     "DataNotFoundError",
     "ImageData",
+    "ImageFacts",
     "Split",
     "available",
+    "facts",
     "from_tensors",
     "load",
+    "numbered",
 ]

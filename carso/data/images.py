@@ -81,6 +81,21 @@ class ImageData:
         return channels, height, width
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageFacts:
+    """What a network must know of a data set, without its images; named as in `ImageData`."""
+
+    image_shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def numbered(count: int) -> tuple[str, ...]:
+    """Names for classes whose own are not known; no known set calls its classes so."""
+    return tuple(f"class {number}" for number in range(count))
+
+
 def numbers_within_class(labels: Tensor) -> tuple[Tensor, Tensor]:
     """For each image: its number among those of its class in file order, and the class's size."""
     sizes = torch.bincount(labels)

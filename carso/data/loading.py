@@ -10,11 +10,13 @@ from carso.data.errors import DataError, DataNotFoundError
 from carso.data.image_folder import read_image_folder
 from carso.data.images import (
     ImageData,
+    ImageFacts,
     Split,
     channel_statistics,
     check_labels,
     fingerprint_of,
     hold_out,
+    numbered,
 )
 from carso.data.locations import search_roots
 from carso.data.sets import DATA_SETS, DataSet, Layout
@@ -38,6 +40,22 @@ def load(name: str, root: Path | None = None, *, download: bool = False) -> Imag
     raise DataError(
         f"unknown data set {name!r}; expected one of {', '.join(DATA_SETS)}, "
         f"or {FOLDER_PREFIX}PATH with images in class folders"
+    )
+
+
+def facts(name: str) -> ImageFacts:
+    """What is known of a set of the table without its files; classes that only they name are
+    numbered."""
+    if name not in DATA_SETS:
+        raise DataError(
+            f"data set {name!r} is not known without its files; known are {', '.join(DATA_SETS)}"
+        )
+    known = DATA_SETS[name]
+    return ImageFacts(
+        image_shape=known.image_shape,
+        classes=known.classes or numbered(known.unnamed),
+        mean=known.mean,
+        std=known.std,
     )
 
 

@@ -25,11 +25,15 @@ class DataSet:
 
     title: str
     layouts: tuple[Layout, ...]
+    image_shape: tuple[int, int, int]
+    """(C, H, W)."""
     mean: tuple[float, ...]
     """Of the training images in [0, 1], one number per channel."""
     std: tuple[float, ...]
     classes: tuple[str, ...] = ()
     """Empty when the files of the set name their classes."""
+    unnamed: int = 0
+    """How many classes those files name."""
     fingerprint: str | None = None
     """Of the complete official set as it is split here, where known. What is shipped or downloaded
     must have it; someone's own files need not, so that a part of a set can be used."""
@@ -71,6 +75,7 @@ DATA_SETS: dict[str, DataSet] = {
     "fashion-embedded": DataSet(
         title="Fashion-MNIST, 1,000 training and 200 test images a class, shipped",
         layouts=(_idx_layout("fashion"),),
+        image_shape=(1, 28, 28),
         classes=FASHION_CLASSES,
         mean=(0.2860,),
         std=(0.3530,),
@@ -80,6 +85,7 @@ DATA_SETS: dict[str, DataSet] = {
     "fashion-mnist": DataSet(
         title="Fashion-MNIST",
         layouts=(_idx_layout("fashion-mnist"),),
+        image_shape=(1, 28, 28),
         classes=FASHION_CLASSES,
         mean=(0.2860,),
         std=(0.3530,),
@@ -88,6 +94,7 @@ DATA_SETS: dict[str, DataSet] = {
     "mnist": DataSet(
         title="MNIST",
         layouts=(_idx_layout("mnist"),),
+        image_shape=(1, 28, 28),
         classes=tuple("0123456789"),
         mean=(0.1307,),
         std=(0.3081,),
@@ -107,6 +114,7 @@ DATA_SETS: dict[str, DataSet] = {
                 read=cifar.read_cifar10_binary,
             ),
         ),
+        image_shape=cifar.IMAGE_SHAPE,
         classes=CIFAR10_CLASSES,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2471, 0.2435, 0.2616),
@@ -117,6 +125,8 @@ DATA_SETS: dict[str, DataSet] = {
         layouts=(
             Layout(folder="cifar-100-python", present=cifar.has_cifar100, read=cifar.read_cifar100),
         ),
+        image_shape=cifar.IMAGE_SHAPE,
+        unnamed=100,
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
     ),
@@ -129,6 +139,8 @@ DATA_SETS: dict[str, DataSet] = {
                 read=tiny_imagenet.read_tiny_imagenet,
             ),
         ),
+        image_shape=(3, tiny_imagenet.FORMAT.height, tiny_imagenet.FORMAT.width),
+        unnamed=200,
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2302, 0.2265, 0.2262),
     ),

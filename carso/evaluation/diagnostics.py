@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from carso.evaluation.health import gradients
 from carso.evaluation.parts import Parts, as_tensor, from_tensor
 from carso.evaluation.protocol import Counted
 from carso.evaluation.subject import Through
+from carso.ranks import ALONE, Ranks
 from carso.threat import Linf
 
 LARGEST_EPS = 0.95
@@ -183,7 +184,9 @@ def masking(exam: Examination) -> Diagnosis:
     )
 
 
-DIAGNOSTICS: tuple[Callable[[Examination], Diagnosis], ...] = (
+Diagnostic = Callable[[Examination], Diagnosis]
+
+DIAGNOSTICS: tuple[Diagnostic, ...] = (
     gradients,
     curve,
     more_effort,
@@ -195,15 +198,24 @@ DIAGNOSTICS: tuple[Callable[[Examination], Diagnosis], ...] = (
 )
 
 
-def examine(exam: Examination, parts: Parts, counted: Counted) -> list[dict[str, Any]]:
-    """Every diagnosis in turn; finished ones are not made again."""
-    advance = counted(f"{exam.case.subject.name}: diagnostics", len(DIAGNOSTICS))
-    found = []
-    for diagnose in DIAGNOSTICS:
-
-        def make(diagnose: Callable[[Examination], Diagnosis] = diagnose) -> dict[str, Tensor]:
-            return {"diagnosis": as_tensor(asdict(diagnose(exam)))}
-
-        found.append(from_tensor(parts.piece(f"diagnosis-{diagnose.__name__}", make)["diagnosis"]))
+def examine(
+    exam: Examination, parts: Parts, counted: Counted, ranks: Ranks = ALONE
+) -> list[dict[str, Any]]:
+    """Every diagnosis in turn, shared among the processes; finished ones are not made again."""
+    mine = DIAGNOSTICS[ranks.index :: ranks.count]
+    advance = counted(f"{exam.case.subject.name}: diagnostics", len(mine))
+    for diagnose in mine:
+        diagnosed(exam, parts, diagnose)
         advance(1)
-    return found
+    ranks.wait()
+    return [diagnosed(exam, parts, diagnose) for diagnose in DIAGNOSTICS]
+
+
+def diagnosed(exam: Examination, parts: Parts, diagnose: Diagnostic) -> dict[str, Any]:
+    """A diagnosis that is kept."""
+
+    def make() -> dict[str, Tensor]:
+        return {"diagnosis": as_tensor(asdict(diagnose(exam)))}
+
+    found = parts.piece(f"diagnosis-{diagnose.__name__}", make)
+    return cast(dict[str, Any], from_tensor(found["diagnosis"]))

@@ -34,6 +34,7 @@ from carso.evaluation.suites import for_classes, for_classifier, of_examples
 from carso.evaluation.suites import suite as suite_called
 from carso.provenance import provenance
 from carso.randomness import seeded
+from carso.ranks import ALONE, Ranks
 from carso.threat import Linf
 
 CHUNK = 100
@@ -64,6 +65,7 @@ def evaluate(
     device: torch.device | str = "cpu",
     counted: Counted = silent,
     about: dict[str, Any] | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """The record of an evaluation of `model` on `images` (B, C, H, W) in [0, 1].
 
@@ -73,7 +75,8 @@ def evaluate(
     `examples` evaluates the adversarial images that another call has written to `save_examples`
     instead. A stochastic model is judged on `draws` independent draws. `samples` is how many
     candidates an attack averages in a step (0: measured). With `out` the record is written there,
-    and a call that was stopped goes on where it was when it is repeated.
+    and a call that was stopped goes on where it was when it is repeated. Many processes (`ranks`)
+    share the images; `out` is where they meet, and all of them return the record.
     """
     about = about or {}
     if not isinstance(model, nn.Module):
@@ -91,24 +94,27 @@ def evaluate(
     if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
         raise CarsoError("evaluate computes in float32: give it model.float()")
     path = None if out is None else Path(out)
+    if ranks.count > 1 and path is None:
+        raise CarsoError("many processes share an evaluation through a file: give out")
     for place in (path, None if save_examples is None else Path(save_examples)):
         if place is not None and place.is_dir():
             raise CarsoError(f"cannot write {place}: it is a folder")
     with torch.random.fork_rng(), as_found(model):
         case, alike = prepared(
             model, images, labels, threat=Linf(eps=eps), name=name, seed=seed, draws=draws,
-            samples=samples, device=torch.device(device),
+            samples=samples, device=torch.device(device), ranks=ranks,
         )  # fmt: skip
         plan = planned(case, suite, tuple(attacks), examples)
         settings = settings_of(case, plan, chunk=chunk, weights=weights(model))
         settings["data"] |= about.get("data", {})
         if path is not None:
             records.refuse_another(path, settings)
-        parts = Parts(None if path is None else path.with_suffix(".parts"), settings)
-        battle = fight(case, plan, parts, chunk=chunk, counted=counted)
+        place = None if path is None else path.with_suffix(".parts")
+        parts = ranks.in_turn(lambda: Parts(place, settings))
+        battle = fight(case, plan, parts, chunk=chunk, counted=counted, ranks=ranks)
         kl = about.get("posterior_kl")
         exam = Examination(case=case, plan=plan, battle=battle, training_kl=kl)
-        diagnoses = examine(exam, parts, counted)
+        diagnoses = examine(exam, parts, counted, ranks)
         shown = gallery(case, battle, classes)
     del settings["attacks"]  # the record says more of them
     settings["suite"]["gradient_cosine"] = alike
@@ -116,12 +122,13 @@ def evaluate(
     settings["provenance"] = {**provenance(), "seconds": round(parts.seconds, 1)}
     record = records.assembled(case, plan, battle, diagnoses, **settings)
     record = cast(dict[str, Any], records.finite({**record, "gallery": shown}))
-    if save_examples is not None:
+    ranks.wait()  # everyone has read the parts
+    if ranks.first and save_examples is not None:
         write_examples(Path(save_examples), case, battle)
-    if path is not None:
+    if ranks.first and path is not None:
         records.write(path, record)
         parts.remove()
-    return record
+    return cast(dict[str, Any], ranks.told(record))
 
 
 def prepared(
@@ -135,6 +142,7 @@ def prepared(
     draws: int,
     samples: int,
     device: torch.device,
+    ranks: Ranks,
 ) -> tuple[Case, float | None]:
     """The case, and how alike the gradients of two candidates are, where that was measured."""
     subject = subject_of(model, name)
@@ -151,7 +159,7 @@ def prepared(
     alike = None
     if not samples:
         pilot = labels[:PILOT_IMAGES].to(device)
-        samples, alike = candidates_needed(subject, some, pilot, seed=seed)
+        samples, alike = ranks.told(candidates_needed(subject, some, pilot, seed=seed))
     case = Case(
         subject=subject, images=images, labels=labels, threat=threat, seed=seed,
         draws=draws if subject.stochastic else 1, samples=samples, classes=known, device=device,

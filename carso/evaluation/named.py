@@ -12,11 +12,12 @@ from torch import nn
 from carso import data as data_sets
 from carso import files
 from carso.attacks.saved import read_examples
-from carso.data import ImageData, Split
+from carso.data import ImageData, Split, numbered
 from carso.deployed import Deployed, Stored, folder_of, load, stored
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
+from carso.ranks import ALONE, Ranks
 from carso.scenario_file import as_table
 from carso.training.run import load_data
 
@@ -41,7 +42,9 @@ class Images:
             data = data_sets.load(self.on, root=self.folder, download=self.download)
         else:
             data = load_data(defence.scenario, self.folder, download=self.download)
-        if data.classes != defence.classes:
+        # A defence that was imported without its data has numbers where only the data has names.
+        unnamed = defence.classes == numbered(len(data.classes))
+        if data.classes != defence.classes and not unnamed:
             raise CarsoError(f"{data.name} has other classes than the defence was trained for")
         split: Split = getattr(data, self.split)
         if not 1 <= self.count <= len(split):
@@ -60,15 +63,19 @@ def evaluate_named(
     aggregation: str,
     classifier: nn.Module | None = None,
     max_batch: int | None = None,
+    final_classifier: nn.Module | None = None,
     eps: float | None,
     examples: Path | None,
     device: torch.device,
     counted: Counted,
     seed: int,
+    ranks: Ranks = ALONE,
     **settings: Any,
 ) -> dict[str, Any]:
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
     chosen: dict[str, Any] = {"aggregation": aggregation} if aggregation else {}
+    if final_classifier is not None:
+        chosen["final_classifier"] = final_classifier
     defence: Deployed | Stored
     if bare:
         defence = stored(folder_of(name), classifier, device)
@@ -81,13 +88,15 @@ def evaluate_named(
         "scenario": as_table(defence.scenario),
         "posterior_kl": posterior_kl(folder_of(name)),
     }
+    classes = defence.classes
     if examples is not None:
         tensors = read_examples(examples)
         pixels, labels = tensors["images"], tensors["labels"]
         eps = float(tensors["eps"]) if eps is None else eps
         about["data"] = {"set": f"the images in {examples.name}", "split": "", "origin": ""}
     else:
-        data, split = images.load(defence)
+        data, split = ranks.in_turn(lambda: images.load(defence))
+        classes = data.classes
         pixels, labels = split.batch(slice(None))
         about["data"] = {
             "set": data.name,
@@ -103,10 +112,11 @@ def evaluate_named(
         examples=examples,
         seed=seed,
         name=Path(name).name,
-        classes=defence.classes,
+        classes=classes,
         device=device,
         counted=counted,
         about=about,
+        ranks=ranks,
         **settings,
     )
 

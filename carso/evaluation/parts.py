@@ -28,8 +28,7 @@ class Parts:
     def __init__(self, folder: Path | None, settings: dict[str, Any]) -> None:
         self.folder = folder
         self.memory: dict[str, dict[str, Tensor]] = {}
-        self.seconds = 0.0
-        """The time that the pieces took, also those made before the evaluation was stopped."""
+        self.elapsed: dict[str, float] = {}
         if folder is None:
             return
         path = folder / "settings.json"
@@ -54,8 +53,14 @@ class Parts:
             elapsed = time.perf_counter() - started
             found = {**found, ELAPSED: torch.tensor(elapsed, dtype=torch.float64)}
             self.keep(name, found)
-        self.seconds += float(found[ELAPSED])
+        self.elapsed[name] = float(found[ELAPSED])
         return {key: value for key, value in found.items() if key != ELAPSED}
+
+    @property
+    def seconds(self) -> float:
+        """The time that the pieces took, also those that another process made, or this one before
+        it was stopped."""
+        return sum(self.elapsed.values())
 
     def kept(self, name: str) -> dict[str, Tensor] | None:
         if self.folder is None:

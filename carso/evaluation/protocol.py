@@ -17,6 +17,7 @@ from carso.evaluation.plan import Suite
 from carso.evaluation.statistics import cosine
 from carso.evaluation.subject import DefenceSubject, Subject, Through, Verdict
 from carso.randomness import generator, seeded
+from carso.ranks import ALONE, Ranks
 
 Counted = Callable[[str, int], Callable[[int], None]]
 """Shows progress: called with what and how much, it gives a function to call as it is done."""
@@ -44,45 +45,92 @@ def chunks_of(count: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def fight(case: Case, plan: Suite, parts: Parts, *, chunk: int, counted: Counted) -> Battle:
-    """Run every attack on every chunk of images; what `parts` has already is not run again."""
-    spans = chunks_of(len(case.images), chunk)
-    advance = counted(f"{case.subject.name}: {plan.name}", len(spans) * (len(plan.attacks) + 2))
-    outcomes: list[list[Outcome]] = [[] for _ in plan.attacks]
-    after: list[list[Tensor]] = [[] for _ in plan.attacks]
-    clean, worst, final = [], [], []
-    for number, span in enumerate(spans):
-        images, labels = case.images[span], case.labels[span]
-        clean.append(judged(case, parts, images, labels, "clean", number))
-        field = Worst.of(images, clean[-1])
-        advance(1)
-        for i, planned in enumerate(plan.attacks):
-            index = (
-                (clean[-1].right > 0).nonzero().flatten() if plan.independent else field.standing
-            )
-            name = f"chunk-{number:04d}-{planned.name}"
-            if len(index):
-                attack = partial(case.outcome, planned, images, labels, index, number)
-                outcomes[i].append(Outcome(**parts.piece(name, attack)))
-                field.update(outcomes[i][-1], planned.name)
-            after[i].append(field.right.clone())
-            advance(1)
-        final.append(judged(case, parts, field.examples, labels, "final", number))
-        worst.append(field)
-        advance(1)
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """All that the attacks did to one chunk of images."""
+
+    clean: Verdict
+    worst: Worst
+    outcomes: tuple[Outcome | None, ...]
+    """Of each attack; None where no image stood any more."""
+    after: tuple[Tensor, ...]
+    final: Verdict
+
+
+def fight(
+    case: Case,
+    plan: Suite,
+    parts: Parts,
+    *,
+    chunk: int,
+    counted: Counted,
+    ranks: Ranks = ALONE,
+) -> Battle:
+    """Run every attack on every chunk of images; what `parts` has already is not run again.
+
+    Many processes share the chunks. Every chunk has seeds of its own, so that who attacks it
+    changes nothing, and each process then reads what the others made.
+    """
+    spans = dict(enumerate(chunks_of(len(case.images), chunk)))
+    mine = [number for number in spans if number % ranks.count == ranks.index]
+    advance = counted(f"{case.subject.name}: {plan.name}", len(mine) * (len(plan.attacks) + 2))
+    fought = {
+        number: fight_round(case, plan, parts, number, spans[number], advance) for number in mine
+    }
+    ranks.wait()
+    for number in set(spans) - set(mine):
+        fought[number] = fight_round(case, plan, parts, number, spans[number])
+    rounds = [fought[number] for number in spans]
     return Battle(
-        clean=joined(clean),
+        clean=joined([each.clean for each in rounds]),
         worst=Worst(
             case.images,
-            torch.cat([field.examples for field in worst]),
-            torch.cat([field.right for field in worst]),
-            torch.cat([field.margin for field in worst]),
-            [name for field in worst for name in field.attack],
+            torch.cat([each.worst.examples for each in rounds]),
+            torch.cat([each.worst.right for each in rounds]),
+            torch.cat([each.worst.margin for each in rounds]),
+            [name for each in rounds for name in each.worst.attack],
         ),
-        outcomes=tuple(tuple(found) for found in outcomes),
-        after=tuple(torch.cat(found) for found in after),
-        final=joined(final),
+        outcomes=tuple(
+            tuple(found for each in rounds if (found := each.outcomes[i]) is not None)
+            for i in range(len(plan.attacks))
+        ),
+        after=tuple(
+            torch.cat([each.after[i] for each in rounds]) for i in range(len(plan.attacks))
+        ),
+        final=joined([each.final for each in rounds]),
         chunk=chunk,
+    )
+
+
+def fight_round(
+    case: Case,
+    plan: Suite,
+    parts: Parts,
+    number: int,
+    span: slice,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Round:
+    """Run every attack on one chunk of images."""
+    images, labels = case.images[span], case.labels[span]
+    clean = judged(case, parts, images, labels, "clean", number)
+    field = Worst.of(images, clean)
+    advance(1)
+    outcomes: list[Outcome | None] = []
+    after = []
+    for planned in plan.attacks:
+        index = (clean.right > 0).nonzero().flatten() if plan.independent else field.standing
+        outcome = None
+        if len(index):
+            attack = partial(case.outcome, planned, images, labels, index, number)
+            outcome = Outcome(**parts.piece(f"chunk-{number:04d}-{planned.name}", attack))
+            field.update(outcome, planned.name)
+        outcomes.append(outcome)
+        after.append(field.right.clone())
+        advance(1)
+    final = judged(case, parts, field.examples, labels, "final", number)
+    advance(1)
+    return Round(
+        clean=clean, worst=field, outcomes=tuple(outcomes), after=tuple(after), final=final
     )
 
 

@@ -6,28 +6,24 @@ classifier never changes, so an attacked image can be made once and kept as 8-bi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from carso import files
 from carso.attacks.gradient import FGSM, PGD, Attack
 from carso.data import Split
-from carso.errors import CarsoError
-from carso.randomness import generator
+from carso.randomness import Share, generator, shared
+from carso.ranks import ALONE, Ranks
 from carso.threat import Linf
+from carso.training.bank import CHUNK, Bank, Layout, in_memory, on_disk
 from carso.training_settings import Attacks
 
 LEVELS = 127
 """A difference is stored in units of eps / 127, so a stored image stays inside its ball."""
-CHUNK = 256
-"""Images that are attacked together while the bank is made; fixed, for the same bits always."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,29 +77,39 @@ class AdversarialBatches:
         device: torch.device,
         folder: Path | None = None,
         identity: dict[str, Any] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`folder` and `identity` (what the bank depends on) are for the bank on disk."""
         self.classifier, self.split, self.settings = classifier, split, settings
         self.variants = variants(settings, threat)
         self.seed, self.device = seed, device
         self.folder, self.identity = folder, identity or {}
-        self.bank: Tensor | None = None
+        self.ranks = ranks
+        self.bank: Bank | None = None
         self.generation = -1
 
-    def batch(self, indices: Tensor, *, epoch: int, seen: int) -> tuple[Tensor, Tensor]:
-        """The mixed images and their clean targets; the clean ones come first."""
-        clean, labels = self.split.batch(indices)
+    def batch(
+        self, indices: Tensor, *, epoch: int, seen: int, part: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """The mixed images and their clean targets; the clean ones come first. With `part`, just
+        these images of the batch, as they are in the whole of it."""
+        places = torch.arange(len(indices))[part]
+        own = indices[part]
+        clean, labels = self.split.batch(own)
         clean, labels = clean.to(self.device), labels.to(self.device)
         mixed = clean.clone()
         counts = shares(seen, len(indices), self.settings)
         start = len(indices) - sum(counts)
         for number, count in enumerate(counts):
-            part = slice(start, start + count)
+            mine = ((places >= start) & (places < start + count)).nonzero().flatten()
+            if len(mine):
+                step = 1 if part.step is None else part.step
+                first = int(places[mine[0]]) - start
+                with shared(Share(slice(first, count, step), count)):
+                    mixed[mine] = self.attacked(
+                        number, own[mine], clean[mine], labels[mine], epoch=epoch, seen=seen
+                    )
             start += count
-            if count:
-                mixed[part] = self.attacked(
-                    number, indices[part], clean[part], labels[part], epoch=epoch, seen=seen
-                )
         return mixed, clean
 
     def attacked(
@@ -128,23 +134,34 @@ class AdversarialBatches:
         generation = epoch // refresh if refresh else 0
         if generation == self.generation:
             return
-        shape = (len(self.variants), *self.split.images.shape)
-        if self.settings.bank == "disk" and self.folder is not None:
-            self.bank = self.on_disk(shape, generation, advance)
+        shape = tuple(self.split.images.shape[1:])
+
+        def fill(number: int, start: int) -> Tensor:
+            return self.differences(number, start, generation)
+
+        if self.on_disk() and self.folder is not None:
+            identity = {**self.identity, "generation": generation}
+            layout = self.layout()
+            self.bank = on_disk(self.folder, identity, layout, shape, fill, advance, self.ranks)
         else:
-            self.bank = torch.empty(shape, dtype=torch.int8)
-            for number, start in self.chunks():
-                self.fill(self.bank, number, start, generation)
-                advance()
+            self.bank = in_memory(self.layout(), shape, fill, advance)
         self.generation = generation
 
-    def chunks(self) -> list[tuple[int, int]]:
-        """Every (attack, first image) that the bank is made of."""
-        starts = range(0, len(self.split), CHUNK)
-        return [(number, start) for number in range(len(self.variants)) for start in starts]
+    def layout(self) -> Layout:
+        """One shard for each process on disk, one in memory."""
+        shards = self.ranks.count if self.on_disk() else 1
+        return Layout(len(self.variants), len(self.split), shards)
 
-    def fill(self, bank: Tensor, number: int, start: int, generation: int) -> None:
-        """Attack one chunk of images and store the differences."""
+    def on_disk(self) -> bool:
+        return self.settings.bank == "disk" and self.folder is not None
+
+    def chunks(self) -> int:
+        """How many chunks of the bank this process makes."""
+        shard = self.ranks.index if self.on_disk() else 0
+        return len(self.layout().of_shard(shard))
+
+    def differences(self, number: int, start: int, generation: int) -> Tensor:
+        """One chunk of images attacked, as differences."""
         variant, chunk = self.variants[number], slice(start, start + CHUNK)
         clean, labels = self.split.batch(chunk)
         clean, labels = clean.to(self.device), labels.to(self.device)
@@ -153,45 +170,4 @@ class AdversarialBatches:
             self.classifier, clean, labels, threat=variant.threat, generator=source
         )
         steps = (attacked - clean) * (LEVELS / variant.threat.eps)
-        bank[number, chunk] = steps.round().clamp_(-LEVELS, LEVELS).to(torch.int8).cpu()
-
-    def on_disk(
-        self, shape: tuple[int, ...], generation: int, advance: Callable[[], None]
-    ) -> Tensor:
-        """The bank as a file of the run, taken up at the chunk where its making stopped."""
-        assert self.folder is not None
-        index, path = self.folder / "bank.json", self.folder / "bank.int8"
-        wanted = {**self.identity, "generation": generation, "shape": list(shape)}
-        size = torch.Size(shape).numel()
-        whole = index.exists() and path.exists() and path.stat().st_size == size
-        found = files.read_json(index) if whole else {}
-        done = found.get("chunks", 0) if found.get("identity") == wanted else 0
-        if done == 0:  # what is there must not be taken for whole once it is overwritten
-            files.write_json(index, {"identity": wanted, "chunks": 0})
-            path.unlink(missing_ok=True)
-            reserve(path, size)
-        mapped = np.memmap(path, dtype=np.int8, mode="r+", shape=shape)
-        bank = torch.from_numpy(mapped)
-        for count, (number, start) in enumerate(self.chunks(), start=1):
-            if count > done:
-                self.fill(bank, number, start, generation)
-                if count % 16 == 0 or count == len(self.chunks()):
-                    mapped.flush()  # the index must never promise what the disk does not hold
-                    files.write_json(index, {"identity": wanted, "chunks": count})
-            advance()
-        return bank
-
-
-def reserve(path: Path, size: int) -> None:
-    """A file of `size` bytes that the disk really has: writing to a mapped file that outgrows the
-    disk would kill the process without a word."""
-    try:
-        with path.open("wb") as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise CarsoError(
-            f"no room for the bank of attacked images ({size / 1e9:.1f} GB in {path}): "
-            f'{error.strerror}; set bank = "memory" or "off"'
-        ) from None
+        return steps.round().clamp_(-LEVELS, LEVELS).to(torch.int8).cpu()

@@ -18,6 +18,8 @@ from carso.attacks.gradient import PGD
 from carso.classifiers.zoo import placed
 from carso.data import ImageData
 from carso.randomness import generator
+from carso.ranks import ALONE, Ranks
+from carso.synced_norm import synced
 from carso.threat import Linf
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.losses import disagreement_attack, divergence
@@ -44,10 +46,12 @@ class ClassifierStage:
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
+        ranks: Ranks = ALONE,
     ) -> None:
+        self.ranks = ranks
         self.training, self.threat, self.seed, self.device = training, threat, seed, device
         self.data, self.identity, self.epochs = data, identity, training.epochs
-        self.classifier = placed(classifier, device)
+        self.classifier = placed(synced(classifier, ranks, device), device)
         self.averaged: nn.Module = copy.deepcopy(self.classifier).requires_grad_(False).eval()
         self.optimiser = torch.optim.SGD(
             self.classifier.parameters(),
@@ -60,35 +64,44 @@ class ClassifierStage:
         self.first_losses: list[float] = []
 
     def steps(self) -> int:
-        return batches_in(len(self.data.train), self.training.batch_size)
+        return batches_in(len(self.data.train), self.training.batch_size, self.ranks)
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
         source = generator(self.seed, self.name, "epoch", number)
         total = torch.zeros((), device=self.device)
-        for indices in shuffled(len(self.data.train), self.training.batch_size, source):
+        for indices in shuffled(len(self.data.train), self.training.batch_size, source, self.ranks):
             images, labels = self.data.train.batch(indices)
-            images = augmented(images.to(self.device), self.training.augment, source)
-            total += self.update(images, labels.to(self.device), source)
+            images = augmented(images, self.training.augment, source)
+            with self.ranks.sharing(len(images)) as part:
+                own, answers = images[part].to(self.device), labels[part].to(self.device)
+                total += self.update(own, answers, source, weight=len(own) / len(images))
             advance()
-        return {"loss": float(total) / self.steps(), **self.validate()}
+        validation = self.ranks.told(self.validate() if self.ranks.first else None)
+        return {"loss": float(total) / self.steps(), **validation}
 
-    def update(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
-        """One optimiser step on a batch; returns its loss."""
+    def update(
+        self, images: Tensor, labels: Tensor, source: Generator, *, weight: float = 1.0
+    ) -> Tensor:
+        """One optimiser step on a batch, of which these images are a share of `weight`; returns
+        the batch's loss."""
         progress = self.step / (self.steps() * self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = one_cycle(
                 progress, peak=self.training.learning_rate, warmup=self.training.warmup
             )
-        loss = self.loss(images, labels, source)
+        with self.ranks.autocast(self.device):
+            loss = weight * self.loss(images, labels, source)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        self.ranks.sum_gradients(self.classifier.parameters())
         self.optimiser.step()
         self.step += 1
         average(self.averaged, self.classifier, decay=self.training.average, step=self.step)
+        whole = self.ranks.sum(loss.detach().clone())
         if len(self.first_losses) < FIRST_STEPS:
-            self.first_losses.append(float(loss.detach()))
-        return loss.detach()
+            self.first_losses.append(float(whole))
+        return whole
 
     def loss(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
         """The loss of the chosen method, with attacks made against the classifier as it stands."""

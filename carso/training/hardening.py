@@ -18,24 +18,26 @@ import torch.nn.functional as F
 from pytorch_optimizer import RAdam
 from torch import Generator, Tensor
 
+from carso import tuning
 from carso.aggregation import join
 from carso.attacks.gradient import PGD
-from carso.attacks.margin import Margin, margins
+from carso.attacks.margin import margins
 from carso.classifiers.frozen import Frozen
-from carso.data import ImageData, Split
+from carso.data import ImageData
 from carso.defence import Carso
+from carso.errors import CarsoError
 from carso.purifier import Purifier
 from carso.purifier.loss import reconstruction_cost
 from carso.randomness import generator
+from carso.ranks import ALONE, Ranks
+from carso.synced_norm import synced
 from carso.threat import Linf
 from carso.training.classifier import augmented, average
-from carso.training.losses import disagreement_attack, divergence
+from carso.training.judging import judged
+from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 from carso.training.schedules import one_cycle
 from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training_settings import Hardening
-
-VALIDATION_ATTACK = Margin(steps=20)
-"""Of the accuracy that decides which weights are kept; not an evaluation, but not masked either."""
 
 
 class HardeningStage:
@@ -55,6 +57,7 @@ class HardeningStage:
         device: torch.device,
         identity: dict[str, Any],
         final_classifier: Frozen | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`threat` is the ball of the evaluation; training attacks have `hardening.eps` if set.
         `final_classifier` serves the paper's ablation, as in `Carso`."""
@@ -63,6 +66,10 @@ class HardeningStage:
         self.epochs = hardening.epochs
         self.final_classifier = final_classifier
         purifier.posterior = None
+        if ranks.count > 1 and hardening.features:
+            raise CarsoError("features looks at the whole batch at once: train with --devices 1")
+        self.ranks = ranks
+        synced(purifier, ranks, device)
         self.purifier = purifier.to(device).requires_grad_(True)
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
         self.defence = self.around(classifier, self.purifier, samples=1)
@@ -93,7 +100,7 @@ class HardeningStage:
         return 0 < self.hardening.patience <= self.waited
 
     def steps(self) -> int:
-        return batches_in(len(self.data.train), self.hardening.batch_size)
+        return batches_in(len(self.data.train), self.hardening.batch_size, self.ranks)
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
@@ -101,10 +108,15 @@ class HardeningStage:
         self.defence.noise = generator(self.seed, self.name, "noise", number)
         totals, count = torch.zeros(3), 0
         began = time.perf_counter()
-        for indices in shuffled(len(self.data.train), self.hardening.batch_size, source):
+        for indices in shuffled(
+            len(self.data.train), self.hardening.batch_size, source, self.ranks
+        ):
             images, labels = self.data.train.batch(indices)
-            images = augmented(images.to(self.device), self.hardening.augment, source)
-            totals += len(indices) * self.update(images, labels.to(self.device), source)
+            images = augmented(images, self.hardening.augment, source)
+            with self.ranks.sharing(len(images)) as part:
+                own, answers = images[part].to(self.device), labels[part].to(self.device)
+                found = self.update(own, answers, source, weight=len(own) / len(images))
+            totals += len(indices) * found
             count += len(indices)
             advance()
         speed = count / (time.perf_counter() - began)
@@ -123,8 +135,11 @@ class HardeningStage:
         both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
         return self.hardening.attack_steps + 1 + both
 
-    def update(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
-        """One optimiser step on a batch; its loss, mean reconstruction cost and accuracy."""
+    def update(
+        self, images: Tensor, labels: Tensor, source: Generator, *, weight: float = 1.0
+    ) -> Tensor:
+        """One optimiser step on a batch, of which these images are a share of `weight`; the
+        batch's loss, mean reconstruction cost and accuracy."""
         progress = self.step / (self.steps() * self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = one_cycle(
@@ -133,18 +148,22 @@ class HardeningStage:
                 warmup=self.hardening.warmup,
                 end=self.hardening.rate_end,
             )
-        attacked = self.attacked(images, labels, source)
-        self.purifier.requires_grad_(True).train()
-        loss, cost, logits = self.loss(images, attacked, labels)
+        with self.ranks.autocast(self.device):
+            attacked = self.attacked(images, labels, source)
+            self.purifier.requires_grad_(True).train()
+            loss, cost, logits = self.loss(images, attacked, labels)
         self.optimiser.zero_grad()
-        (loss + self.hardening.reconstruction * cost).backward()  # type: ignore[no-untyped-call]
+        whole = weight * (loss + self.hardening.reconstruction * cost)
+        whole.backward()  # type: ignore[no-untyped-call]
+        self.ranks.sum_gradients(self.purifier.parameters())
         self.optimiser.step()
         self.step += 1
         average(self.averaged, self.purifier, decay=self.hardening.average, step=self.step)
-        if len(self.first_losses) < FIRST_STEPS:
-            self.first_losses.append(float(loss.detach()))
         right = (logits.argmax(dim=1) == labels).float().mean()
-        return torch.stack([loss.detach(), cost.detach(), right]).cpu()
+        found = self.ranks.sum(weight * torch.stack([loss.detach(), cost.detach(), right]))
+        if len(self.first_losses) < FIRST_STEPS:
+            self.first_losses.append(float(found[0]))
+        return found.cpu()
 
     def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
         """The images, attacked through a view of the defence as it stands."""
@@ -153,7 +172,9 @@ class HardeningStage:
         view = self.defence.view(settings.view)
         steps = settings.attack_steps
         size = settings.attack_step_size * threat.eps / self.training_threat.eps
-        low = settings.attack_precision == "bfloat16"
+        precision = settings.attack_precision
+        precision = tuning.current().precision if precision == "tuned" else precision
+        low = precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
             if settings.loss == "trades":
                 return disagreement_attack(
@@ -197,8 +218,13 @@ class HardeningStage:
         with torch.no_grad():
             activations, own = defence.representation.with_logits(inputs)
         latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
-        pixels = self.purifier.decoder.logits(latent, self.purifier.conditioning(activations))
+        condition = self.purifier.conditioning(activations)
+        pixels = self.purifier.decoder.logits(latent, condition)
         cost = reconstruction_cost(pixels, clean).mean()
+        if settings.spread:
+            latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
+            other = self.purifier.decoder.logits(latent, condition)
+            cost = cost + alikeness(pixels.sigmoid(), other.sigmoid(), wanted=settings.spread)
         if settings.features:
             seen, logits = defence.representation.with_logits(pixels.sigmoid())
             wanted = defence.representation(clean, gradients=False)
@@ -212,6 +238,16 @@ class HardeningStage:
     def validate(self) -> Row:
         """Accuracy of the averaged weights, clean and under an attack on the whole defence; the
         weights are kept if no earlier ones did better under attack."""
+        row: Row = self.ranks.told(self.measured() if self.ranks.first else None)
+        adaptive = row["validation_adaptive_accuracy"]
+        self.waited = 0 if adaptive > self.best_accuracy else self.waited + 1
+        if adaptive >= self.best_accuracy:  # of equals the later, which has learned longer
+            self.best_accuracy = adaptive
+            self.best = {k: v.clone() for k, v in self.averaged.state_dict().items()}
+        return row
+
+    def measured(self) -> Row:
+        """The accuracies of `validate`."""
         count = min(self.hardening.validation_images, len(self.data.validation))
         source = generator(self.seed, self.name, "validation")
         self.judged.seed(self.seed)
@@ -222,10 +258,6 @@ class HardeningStage:
             threat=self.threat,
             source=source,
         )
-        self.waited = 0 if adaptive > self.best_accuracy else self.waited + 1
-        if adaptive >= self.best_accuracy:  # of equals the later, which has learned longer
-            self.best_accuracy = adaptive
-            self.best = {k: v.clone() for k, v in self.averaged.state_dict().items()}
         return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
 
     def result(self) -> Purifier:
@@ -250,30 +282,3 @@ class HardeningStage:
         self.optimiser.load_state_dict(state["optimiser"])
         for key in ("best", "best_accuracy", "waited", "step"):
             setattr(self, key, state[key])
-
-
-def judged(
-    defence: Carso, split: Split, device: torch.device, *, threat: Linf, source: Generator
-) -> tuple[float, float]:
-    """Accuracy of a defence, clean and under an attack through its mean logits: the share that is
-    labelled right without and with it."""
-    images, labels = split.batch(slice(None))
-    right = torch.zeros(2)
-    for some, answers in zip(torch.split(images, 100), torch.split(labels, 100), strict=True):
-        some, answers = some.to(device), answers.to(device)
-        view = defence.view("mean-logits", samples=1)
-        worst = VALIDATION_ATTACK(view, some, answers, threat=threat, generator=source)
-        clean = defence.predict(some) == answers
-        standing = clean & (defence.predict(worst) == answers)
-        right += torch.stack([clean.sum(), standing.sum()]).cpu()
-    accuracy, adaptive = (right / len(split)).tolist()
-    return accuracy, adaptive
-
-
-def feature_distance(seen: list[Tensor], wanted: list[Tensor]) -> Tensor:
-    """The mean squared distance of activations, each layer in units of its own size."""
-    distances = [
-        F.mse_loss(a, b) / b.square().mean().clamp(min=1e-12)
-        for a, b in zip(seen, wanted, strict=True)
-    ]
-    return torch.stack(distances).mean()

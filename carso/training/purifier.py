@@ -13,10 +13,13 @@ from carso.attacks.gradient import PGD
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.defence import Carso
+from carso.errors import CarsoError
 from carso.purifier import Purifier
 from carso.purifier.loss import kl_to_prior, reconstruction_cost
 from carso.randomness import generator
+from carso.ranks import ALONE, Ranks
 from carso.representation import Representation
+from carso.synced_norm import synced
 from carso.threat import Linf
 from carso.training.adversarial_batches import AdversarialBatches
 from carso.training.schedules import kl_weight, three_phase
@@ -44,11 +47,16 @@ class PurifierStage:
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
+        ranks: Ranks = ALONE,
     ) -> None:
+        if ranks.count > 1 and training.free_bits:
+            raise CarsoError("free_bits looks at the whole batch at once: train with --devices 1")
+        self.ranks = ranks
         self.data, self.training, self.threat = data, training, threat
         self.seed, self.device, self.identity = seed, device, identity
         self.epochs = training.epochs
         self.classifier = freeze(classifier).to(device)
+        synced(purifier, ranks, device)
         self.purifier = purifier.to(device)
         self.representation = Representation(self.classifier, purifier.layers)
         self.batches = batches
@@ -57,7 +65,7 @@ class PurifierStage:
         self.attacked_validation: Tensor | None = None
 
     def steps(self) -> int:
-        return batches_in(len(self.data.train), self.training.batch_size)
+        return batches_in(len(self.data.train), self.training.batch_size, self.ranks)
 
     def uses_bank(self) -> bool:
         """Whether attacked images are kept, rather than made anew each time."""
@@ -68,7 +76,8 @@ class PurifierStage:
         """One pass over the training images, then a look at validation images."""
         self.batches.prepare(number)
         costs = self.pass_over_images(number, advance)
-        return {**costs, "rate": three_phase(number, self.training), **self.validate()}
+        validation = self.ranks.told(self.validate() if self.ranks.first else None)
+        return {**costs, "rate": three_phase(number, self.training), **validation}
 
     def pass_over_images(self, number: int, advance: Callable[[], None]) -> Row:
         """Train on every image once; the mean reconstruction cost and KL of an image."""
@@ -79,10 +88,12 @@ class PurifierStage:
         totals = torch.zeros(2)
         count = 0
         self.purifier.train()
-        for indices in shuffled(len(self.data.train), self.training.batch_size, source):
+        for indices in shuffled(len(self.data.train), self.training.batch_size, source, self.ranks):
             seen = number * len(self.data.train) + count
-            mixed, clean = self.batches.batch(indices, epoch=number, seen=seen)
-            totals += self.update(mixed, clean, beta, source)
+            part = self.ranks.part(len(indices))
+            mixed, clean = self.batches.batch(indices, epoch=number, seen=seen, part=part)
+            with self.ranks.sharing(len(indices)):
+                totals += self.update(mixed, clean, beta, source)
             count += len(indices)
             advance()
         reconstruction, divergence = (totals / count).tolist()
@@ -90,8 +101,9 @@ class PurifierStage:
 
     def update(self, mixed: Tensor, clean: Tensor, beta: float, source: Generator) -> Tensor:
         """One optimiser step on a batch; returns its summed reconstruction cost and KL."""
-        activations = self.representation(mixed, gradients=False)
-        return self.learn(mixed, clean, activations, beta, source)
+        with self.ranks.autocast(self.device):
+            activations = self.representation(mixed, gradients=False)
+            return self.learn(mixed, clean, activations, beta, source)
 
     def learn(
         self,
@@ -110,10 +122,14 @@ class PurifierStage:
         loss = self.training.loss_scale * (cost + beta * penalty)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        self.ranks.sum_gradients(self.purifier.parameters())
         self.optimiser.step()
+        number = torch.full_like(cost, len(clean))
+        sums = torch.stack([cost.detach(), divergence.detach(), loss.detach(), number])
+        sums = self.ranks.sum(sums).cpu()
         if len(self.first_losses) < FIRST_STEPS:
-            self.first_losses.append(float(loss.detach()) / len(clean))
-        return torch.stack([cost.detach(), divergence.detach()]).cpu()
+            self.first_losses.append(float(sums[2] / sums[3]))
+        return sums[:2]
 
     def validate(self) -> Row:
         """Accuracy of the defence with one sample, on clean images and on images attacked

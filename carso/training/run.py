@@ -18,6 +18,7 @@ from carso.deployed import describe, in_use, read_description
 from carso.errors import CarsoError
 from carso.provenance import provenance
 from carso.purifier import Purifier
+from carso.ranks import ALONE, Ranks
 from carso.representation import check_fit
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, from_table
@@ -35,6 +36,7 @@ def train(
     device: torch.device,
     display: Display,
     given: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> Carso:
     """The scenario's defence: its classifier (or the one in the file `given`), its purifier,
     hardened."""
@@ -45,30 +47,42 @@ def train(
         else zoo.given(given, scenario.classifier, data)
     )
     check_fit(classifier, data, layers=zoo.layers_of(scenario.classifier))
+    if given is not None:
+        same_everywhere(classifier, given, ranks)
     description = describe(scenario, data)
     if given is not None:
         description["classifier"] = files.sha256(given)
         description["code"] = given.name if given.suffix == ".py" else ""
     refuse_another_run(folder, description)
-    files.write_json(folder / "defence.json", description)
+    ranks.wait()  # nobody looks at what the first process is about to write
+    if ranks.first:
+        files.write_json(folder / "defence.json", description)
     if given is None:
-        classifier = train_classifier(scenario, data, folder, device, display)
-    else:
+        classifier = train_classifier(scenario, data, folder, device, display, ranks)
+    elif ranks.first:
         keep_given(folder, classifier, given)
     frozen = zoo.placed(freeze(classifier), device)
     purifier: Purifier | None = None
     if scenario.purifier.training is not None:
-        purifier = train_purifier(scenario, data, frozen, folder, device, display)
+        purifier = train_purifier(scenario, data, frozen, folder, device, display, ranks)
         defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
-        measure(folder, defence, scenario, data, device)
+        if ranks.first:
+            measure(folder, defence, scenario, data, device)
     if scenario.hardening is not None:
-        purifier = harden(scenario, data, frozen, folder, device, display, start=purifier)
+        purifier = harden(scenario, data, frozen, folder, device, display, ranks, start=purifier)
     assert purifier is not None, "a scenario has one stage at least"
     hardened = scenario.hardening is not None
     defence = Carso(frozen, purifier, **in_use(scenario, hardened=hardened), seed=scenario.seed)
     if defence.aggregation == "anchored" and scenario.hardening is not None:
-        anchor(folder, defence, scenario, data, device)
+        anchor(folder, defence, scenario, data, device, ranks)
     return defence
+
+
+def same_everywhere(classifier: nn.Module, given: Path, ranks: Ranks) -> None:
+    """A file that makes other weights each time would give every process a problem of its own."""
+    own = tensor_files.fingerprint(classifier.state_dict())
+    if ranks.told(own) != own:
+        raise CarsoError(f"{given} gives other weights each time; it must give the same ones")
 
 
 def measure(
@@ -86,21 +100,30 @@ def measure(
 
 
 def anchor(
-    folder: Path, defence: Carso, scenario: Scenario, data: ImageData, device: torch.device
+    folder: Path,
+    defence: Carso,
+    scenario: Scenario,
+    data: ImageData,
+    device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Choose how much the classifier's own logits count, unless `anchor.json` says so already for
-    just this purifier."""
-    path, weights = folder / "anchor.json", files.sha256(folder / "hardening.safetensors")
-    found = files.read_json(path) if path.exists() else {}
-    if found.get("hardening") == weights:
+    just this purifier; the first process does, for all."""
+    path = folder / "anchor.json"
+    if ranks.first:
+        weights = files.sha256(folder / "hardening.safetensors")
+        found = files.read_json(path) if path.exists() else {}
+        if found.get("hardening") != weights:
+            assert scenario.hardening is not None
+            count = scenario.hardening.validation_images
+            choice = anchoring.choose(
+                defence, data, threat=scenario.threat, count=count, seed=scenario.seed,
+                device=device,
+            )  # fmt: skip
+            found = {**choice, "hardening": weights, "provenance": provenance()}
+            files.write_json(path, found)
         defence.anchor = float(found["anchor"])
-        return
-    assert scenario.hardening is not None
-    count = scenario.hardening.validation_images
-    choice = anchoring.choose(
-        defence, data, threat=scenario.threat, count=count, seed=scenario.seed, device=device
-    )
-    files.write_json(path, {**choice, "hardening": weights, "provenance": provenance()})
+    defence.anchor = ranks.told(defence.anchor)
 
 
 def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
@@ -157,10 +180,15 @@ def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) 
 
 
 def train_classifier(
-    scenario: Scenario, data: ImageData, folder: Path, device: torch.device, display: Display
+    scenario: Scenario,
+    data: ImageData,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+    ranks: Ranks = ALONE,
 ) -> nn.Module:
     """The scenario's own classifier, trained or taken up where its training stopped."""
-    training = classifier_stage(scenario, data, device)
+    training = classifier_stage(scenario, data, device, ranks=ranks)
     history = stage.run(training, folder / "classifier", display)
     weights = training.averaged.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)
@@ -174,12 +202,15 @@ def train_purifier(
     folder: Path,
     device: torch.device,
     display: Display,
+    ranks: Ranks = ALONE,
 ) -> Purifier:
     """The paper's purifier on top of `classifier`."""
-    training = purifier_stage(scenario, data, classifier, device, folder=folder / "purifier")
+    training = purifier_stage(
+        scenario, data, classifier, device, folder=folder / "purifier", ranks=ranks
+    )
     done = checkpoint.epochs_done(folder / "purifier", training.identity)
     if training.uses_bank() and done < training.epochs:
-        chunks = len(training.batches.chunks())
+        chunks = training.batches.chunks()
         advance = display.start("bank of attacked images", 0, 1, chunks)
         training.batches.prepare(done, advance)
     history = stage.run(training, folder / "purifier", display)
@@ -196,12 +227,13 @@ def harden(
     folder: Path,
     device: torch.device,
     display: Display,
+    ranks: Ranks = ALONE,
     *,
     start: Purifier | None,
 ) -> Purifier:
     """The purifier after training against attacks on the whole defence, from `start` or from
     scratch."""
-    training = hardening_stage(scenario, data, classifier, device, start=start)
+    training = hardening_stage(scenario, data, classifier, device, start=start, ranks=ranks)
     history = stage.run(training, folder / "hardening", display)
     purifier = training.result()
     weights = purifier.deployed_state()
@@ -222,6 +254,8 @@ def finish(
 
     If both are there already, they keep the date and revision of when they were made.
     """
+    if not training.ranks.first:
+        return
     path, record = folder / f"{training.name}.safetensors", folder / f"{training.name}.json"
     if path.exists() and record.exists():
         found = files.read_json(record)

@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from carso import files
 from carso.errors import CarsoError
+from carso.ranks import ALONE, Ranks
 from carso.training import checkpoint
 from carso.training.checkpoint import Checkpoint
 
@@ -34,6 +35,7 @@ class Stage(Protocol):
     epochs: int
     identity: dict[str, Any]
     first_losses: list[float]
+    ranks: Ranks
 
     @property
     def stopped(self) -> bool:
@@ -72,23 +74,35 @@ class Quiet:
 
 
 def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
-    """Train `stage` to its last epoch, going on from the checkpoint in `folder` if there is one."""
+    """Train `stage` to its last epoch, going on from the checkpoint in `folder` if there is one.
+
+    Every process of the run reads the checkpoint; the first one writes.
+    """
+    stage.ranks.wait()  # nobody reads what another is about to write
     found = checkpoint.load(folder, stage.identity)
     history = found.history if found else []
     if found:
         stage.load_state(found.state["stage"])
         stage.first_losses = found.state["first_losses"]
-        files.write_text(folder / "losses.csv", as_csv(history))  # its last row may be missing
+        if stage.ranks.first:
+            files.write_text(folder / "losses.csv", as_csv(history))  # its last row may be missing
     for number in range(len(history), stage.epochs):
         if stage.stopped:
             break
         history.append(epoch(stage, number, display))
-        state = {"stage": stage.state(), "first_losses": stage.first_losses}
-        checkpoint.save(folder, Checkpoint(identity=stage.identity, history=history, state=state))
-        files.write_text(folder / "losses.csv", as_csv(history))
-        to_tensorboard(folder, history[-1])
+        if stage.ranks.first:
+            keep(stage, folder, history)
         display.finish(stage.name, number, history[-1])
+    stage.ranks.wait()  # nobody goes on before everything is written
     return history
+
+
+def keep(stage: Stage, folder: Path, history: list[Row]) -> None:
+    """Write the checkpoint after an epoch, and its row."""
+    state = {"stage": stage.state(), "first_losses": stage.first_losses}
+    checkpoint.save(folder, Checkpoint(identity=stage.identity, history=history, state=state))
+    files.write_text(folder / "losses.csv", as_csv(history))
+    to_tensorboard(folder, history[-1])
 
 
 def train_in_memory(stage: Stage, display: Display) -> list[Row]:
@@ -113,7 +127,8 @@ def epoch(stage: Stage, number: int, display: Display) -> Row:
                 f"the {stage.name} diverged in epoch {number + 1}: {column} is {value}; "
                 "a smaller learning rate may help"
             )
-    return {"epoch": number + 1, **row, "seconds": time.perf_counter() - began}
+    seconds: float = stage.ranks.told(time.perf_counter() - began)
+    return {"epoch": number + 1, **row, "seconds": seconds}
 
 
 def as_csv(history: list[Row]) -> str:
@@ -136,19 +151,22 @@ def to_tensorboard(folder: Path, row: Row) -> None:
             writer.add_scalar(column, value, int(row["epoch"]))
 
 
-def shuffled(count: int, batch_size: int, source: Generator) -> Iterator[Tensor]:
-    """The indices of an epoch, in random order, a batch at a time.
+def shuffled(
+    count: int, batch_size: int, source: Generator, ranks: Ranks = ALONE
+) -> Iterator[Tensor]:
+    """The indices of an epoch, in random order, a batch at a time, the same in every process.
 
-    A last batch of one image is left out: batch norm cannot train on it.
+    A last batch of one image is left out: batch norm cannot train on it. So is one that has not an
+    image for every process.
     """
     for indices in torch.split(torch.randperm(count, generator=source), batch_size):
-        if len(indices) > 1:
+        if len(indices) >= max(2, ranks.count):
             yield indices
 
 
-def batches_in(count: int, batch_size: int) -> int:
+def batches_in(count: int, batch_size: int, ranks: Ranks = ALONE) -> int:
     """How many batches `shuffled` yields."""
-    return count // batch_size + (count % batch_size > 1)
+    return count // batch_size + (count % batch_size >= max(2, ranks.count))
 
 
 class EnoughSteps(Exception):

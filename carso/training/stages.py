@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from carso import tensor_files
+from carso import tensor_files, tuning
 from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
@@ -15,6 +15,7 @@ from carso.deployed import purifier_of
 from carso.errors import CarsoError
 from carso.purifier import Purifier
 from carso.randomness import seeded
+from carso.ranks import ALONE, Ranks
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, digest
 from carso.training.adversarial_batches import AdversarialBatches
@@ -23,7 +24,14 @@ from carso.training.hardening import HardeningStage
 from carso.training.purifier import PurifierStage
 
 
-def classifier_stage(scenario: Scenario, data: ImageData, device: torch.device) -> ClassifierStage:
+def precision(ranks: Ranks) -> dict[str, str]:
+    """What a run in another precision than usual must not be taken up with."""
+    return {} if ranks.precision == ALONE.precision else {"precision": ranks.precision}
+
+
+def classifier_stage(
+    scenario: Scenario, data: ImageData, device: torch.device, *, ranks: Ranks = ALONE
+) -> ClassifierStage:
     """The training of the scenario's classifier, at its very start."""
     training = scenario.classifier.training
     if training is None:
@@ -45,7 +53,9 @@ def classifier_stage(scenario: Scenario, data: ImageData, device: torch.device) 
             "seed": scenario.seed,
             "settings": digest([settings["classifier"], settings["threat"]]),
             "data": data.fingerprint,
+            **precision(ranks),
         },
+        ranks=ranks,
     )
 
 
@@ -56,6 +66,7 @@ def purifier_stage(
     device: torch.device,
     *,
     folder: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> PurifierStage:
     """The training of the scenario's purifier on `classifier`, at its very start."""
     attacks, settings = scenario.purifier.attacks, scenario.purifier.training
@@ -78,6 +89,7 @@ def purifier_stage(
         device=device,
         folder=folder,
         identity={**on, "attacks": digest([table["purifier"]["attacks"], table["threat"]])},
+        ranks=ranks,
     )
     return PurifierStage(
         classifier,
@@ -92,7 +104,9 @@ def purifier_stage(
             "stage": "purifier",
             **on,
             "settings": digest([table["purifier"], table["threat"], purifier.layers]),
+            **precision(ranks),
         },
+        ranks=ranks,
     )
 
 
@@ -104,6 +118,7 @@ def hardening_stage(
     *,
     start: Purifier | None,
     final: Frozen | None = None,
+    ranks: Ranks = ALONE,
 ) -> HardeningStage:
     """The hardening of `start`, or of a new purifier, at its very start; with another `final`
     classifier in the paper's ablation."""
@@ -117,6 +132,7 @@ def hardening_stage(
     else:
         purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
     table = as_table(scenario)
+    tuned = settings.attack_precision == "tuned"
     network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}
     return HardeningStage(
         classifier,
@@ -134,6 +150,9 @@ def hardening_stage(
             "start": origin,
             **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
             "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
+            **precision(ranks),
+            **({"attacks": tuning.current().precision} if tuned else {}),
         },
         final_classifier=final,
+        ranks=ranks,
     )

@@ -16,7 +16,8 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import Frozen
 from carso.data import DataNotFoundError, ImageData
 from carso.randomness import generator
-from carso.training.adversarial_batches import CHUNK, LEVELS, AdversarialBatches, shares
+from carso.training.adversarial_batches import LEVELS, AdversarialBatches, shares
+from carso.training.bank import CHUNK, Bank
 from carso.training.stage import Stage, first_losses, shuffled
 from carso.training.stages import classifier_stage, purifier_stage
 
@@ -104,7 +105,8 @@ def test_the_purifier_is_retrained(whole_fashion: ImageData) -> None:
     assert whole_fashion.fingerprint == record["data"]["fingerprint"]
     scenario = scenario_file.read("fashion")
     stage = purifier_stage(scenario, whole_fashion, shipped_classifier(), CPU)
-    bank = torch.zeros(4, *whole_fashion.train.images.shape, dtype=torch.int8)
+    layout, shape = stage.batches.layout(), whole_fashion.train.images.shape[1:]
+    bank = torch.zeros(4, layout.chunks_per_attack * CHUNK, *shape, dtype=torch.int8)
     size, seen = scenario.purifier.training.batch_size, 0
     source = generator(scenario.seed, "purifier", "epoch", 0)
     steps = len(record["first_losses"])
@@ -114,13 +116,13 @@ def test_the_purifier_is_retrained(whole_fashion: ImageData) -> None:
         for number, indices in enumerate(parts):
             fill_rows(stage.batches, bank, number, indices)
         seen += size
-    stage.batches.bank, stage.batches.generation = bank, 0
+    stage.batches.bank, stage.batches.generation = Bank(layout, [bank.flatten(0, 1)]), 0
     found = first_losses(stage, steps)
     assert found == pytest.approx(record["first_losses"], rel=TOLERANCE)
 
 
 def fill_rows(batches: AdversarialBatches, bank: Tensor, number: int, indices: Tensor) -> None:
-    """What `AdversarialBatches.fill` makes, for single images of many chunks at once."""
+    """What `AdversarialBatches.differences` makes, for single images of many chunks at once."""
     variant = batches.variants[number]
     clean, labels = batches.split.batch(indices)
     starts = clean.clone()

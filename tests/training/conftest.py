@@ -1,8 +1,11 @@
-"""A classifier, a purifier and images that are small enough to be hardened in a test."""
+"""A classifier, a purifier and images that are small enough to be hardened in a test, and threads
+that stand for the processes of a run."""
 
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -15,9 +18,10 @@ from carso.classifiers.frozen import freeze
 from carso.data import ImageData, Split
 from carso.purifier import Purifier
 from carso.randomness import seeded
+from carso.ranks import Ranks
 from carso.representation import Representation
 from carso.threat import Linf
-from carso.training import hardening
+from carso.training import judging
 from carso.training.hardening import HardeningStage
 from carso.training_settings import Hardening
 
@@ -134,9 +138,49 @@ def new_stage(
 
 
 @pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Does some work in as many threads as a run has processes, which wait for each other as
+    processes do; gives what each of them found."""
+
+    def together(count: int, work: Callable[[Ranks], Any]) -> list[Any]:
+        barrier = Barrier(count, timeout=20)
+        said: list[Any] = []
+
+        def wait(ranks: Ranks) -> None:
+            if ranks.count > 1:
+                barrier.wait()
+
+        def told(ranks: Ranks, value: Any) -> Any:
+            if ranks.first:
+                said.append(value)
+            wait(ranks)
+            value = said[-1]
+            wait(ranks)  # nobody tells anew before all have heard
+            return value
+
+        def process(ranks: Ranks) -> Any:
+            try:
+                return work(ranks)
+            except BaseException:
+                barrier.abort()
+                raise
+
+        with monkeypatch.context() as patch, ThreadPoolExecutor(count) as threads:
+            patch.setattr(Ranks, "wait", wait)
+            patch.setattr(Ranks, "told", told)
+            begun = [threads.submit(process, Ranks(index, count)) for index in range(count)]
+            errors = [error for thread in begun if (error := thread.exception())]
+        for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
+            raise error  # that of the others is only that they wait in vain
+        return [thread.result() for thread in begun]
+
+    return together
+
+
+@pytest.fixture
 def short_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps of the attack that judges an epoch instead of twenty."""
-    monkeypatch.setattr(hardening, "VALIDATION_ATTACK", Margin(steps=2))
+    monkeypatch.setattr(judging, "VALIDATION_ATTACK", Margin(steps=2))
 
 
 @pytest.fixture

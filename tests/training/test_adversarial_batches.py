@@ -16,8 +16,9 @@ from carso.attacks.gradient import PGD
 from carso.data import Split
 from carso.errors import CarsoError
 from carso.randomness import generator
+from carso.ranks import ALONE, Ranks
 from carso.threat import Linf
-from carso.training import adversarial_batches
+from carso.training import adversarial_batches, bank
 from carso.training.adversarial_batches import AdversarialBatches, shares, variants
 from carso.training_settings import Attacks
 
@@ -53,6 +54,7 @@ def make(split: Split, classifier: nn.Module) -> Callable[..., AdversarialBatche
         folder: Path | None = None,
         identity: dict[str, Any] | None = None,
         seed: int = 5,
+        ranks: Ranks = ALONE,
         **settings: Any,
     ) -> AdversarialBatches:
         wanted = {"fraction": 0.5, "steps": 3, "step_size": 0.04, "bank": "off", **settings}
@@ -65,6 +67,7 @@ def make(split: Split, classifier: nn.Module) -> Callable[..., AdversarialBatche
             device=torch.device("cpu"),
             folder=folder,
             identity=identity,
+            ranks=ranks,
         )
 
     return make
@@ -198,36 +201,44 @@ def test_one_step_attacks_of_bank_and_anew_agree_without_any_seed(
         assert (stored - direct).abs().max() <= EPS / 127 / 2 + 1e-6
 
 
-def filled(batches: AdversarialBatches, epoch: int = 0, stop: int | None = None) -> int:
+def filled(
+    batches: AdversarialBatches,
+    epoch: int = 0,
+    stop: int | None = None,
+    advance: Callable[[], None] = lambda: None,
+) -> int:
     """How many chunks `prepare` attacked; it is interrupted once `stop` chunks are done."""
-    count, fill = 0, batches.fill
+    count, differences = 0, batches.differences
 
-    def counted(bank: Tensor, number: int, start: int, generation: int) -> None:
+    def counted(number: int, start: int, generation: int) -> Tensor:
         nonlocal count
         if count == stop:
             raise Interrupted
-        fill(bank, number, start, generation)
         count += 1
+        return differences(number, start, generation)
 
-    batches.fill = counted  # type: ignore[method-assign]
+    batches.differences = counted  # type: ignore[method-assign]
     try:
-        batches.prepare(epoch)
+        batches.prepare(epoch, advance)
     except Interrupted:
         assert stop is not None
     finally:
-        batches.fill = fill  # type: ignore[method-assign]
+        batches.differences = differences  # type: ignore[method-assign]
     return count
 
 
 def content(batches: AdversarialBatches) -> Tensor:
+    """All differences in the bank, by attack and image."""
+    everything = torch.arange(IMAGES)
     assert batches.bank is not None
-    return batches.bank.clone()
+    return torch.stack([batches.bank[number, everything] for number in range(4)])
 
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Chunks of 8 images; returns how many a bank has."""
-    monkeypatch.setattr(adversarial_batches, "CHUNK", 8)
+    for module in (adversarial_batches, bank):
+        monkeypatch.setattr(module, "CHUNK", 8)
     return 4 * 8
 
 
@@ -237,10 +248,11 @@ def test_the_bank_is_made_in_whole_and_only_once(
     batches = make(bank="memory")
     steps: list[int] = []
     batches.prepare(0, lambda: steps.append(1))
-    assert len(steps) == len(batches.chunks()) == small_chunks
+    assert len(steps) == batches.chunks() == small_chunks
     assert filled(batches) == 0
     assert filled(batches, epoch=7) == 0
     assert content(batches).shape == (4, IMAGES, 1, 6, 6)
+    assert content(batches).dtype == torch.int8
 
 
 def test_no_bank_is_made_where_none_is_wanted(make: Callable[..., AdversarialBatches]) -> None:
@@ -260,6 +272,66 @@ def test_the_bank_on_disk_is_that_in_memory_and_is_found_again(
     assert torch.equal(content(again), content(memory))
 
 
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_many_processes_make_the_bank_of_one(
+    make: Callable[..., AdversarialBatches],
+    together: Callable[..., list[Any]],
+    tmp_path: Path,
+    small_chunks: int,
+    processes: int,
+) -> None:
+    """Each makes its chunks, none makes one twice, and all read the whole."""
+    memory = make(bank="memory")
+    memory.prepare(0)
+
+    def work(ranks: Ranks) -> tuple[int, int, int, Tensor]:
+        batches, advanced = make(bank="disk", folder=tmp_path, ranks=ranks), []
+        fills = filled(batches, advance=lambda: advanced.append(1))
+        return fills, len(advanced), batches.chunks(), content(batches)
+
+    found = together(processes, work)
+    assert sum(fills for fills, _, _, _ in found) == small_chunks
+    for fills, advanced, chunks, read in found:
+        assert fills == advanced == chunks
+        assert fills in (small_chunks // processes, -(-small_chunks // processes))
+        assert torch.equal(read, content(memory))
+    alone = make(bank="disk", folder=tmp_path)
+    assert filled(alone) == 0
+    assert torch.equal(content(alone), content(memory))
+
+
+@pytest.mark.parametrize("bank", ["off", "memory", "disk"])
+@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])
+def test_the_parts_of_a_batch_put_together_are_the_whole_of_it(
+    make: Callable[..., AdversarialBatches],
+    together: Callable[..., list[Any]],
+    tmp_path: Path,
+    small_chunks: int,
+    bank: str,
+    processes: int,
+    fraction: float,
+) -> None:
+    """Also where an attack has one image only, so that most processes have none of it."""
+    indices = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(1))[:41]
+    one = make(bank=bank, fraction=fraction, folder=tmp_path / "one")
+    one.prepare(0)
+    whole, whole_target = one.batch(indices, epoch=0, seen=82)
+
+    def work(ranks: Ranks) -> tuple[slice, Tensor, Tensor]:
+        batches = make(bank=bank, fraction=fraction, folder=tmp_path / "many", ranks=ranks)
+        batches.prepare(0)
+        part = ranks.part(len(indices))
+        return part, *batches.batch(indices, epoch=0, seen=82, part=part)
+
+    mixed, target = torch.full_like(whole, torch.nan), torch.full_like(whole, torch.nan)
+    for part, own, own_target in together(processes, work):
+        mixed[part], target[part] = own, own_target
+    assert torch.equal(target, whole_target)
+    # Attacks made anew round otherwise in a smaller batch; other noise would be far from this.
+    torch.testing.assert_close(mixed, whole, rtol=0, atol=1e-6 if bank == "off" else 0)
+
+
 @pytest.mark.parametrize("stop", [0, 1, 20, 31])
 def test_a_bank_whose_making_stopped_is_taken_up_there_and_has_the_same_bytes(
     make: Callable[..., AdversarialBatches], tmp_path: Path, small_chunks: int, stop: int
@@ -269,13 +341,10 @@ def test_a_bank_whose_making_stopped_is_taken_up_there_and_has_the_same_bytes(
     filled(make(bank="disk", folder=tmp_path), stop=stop)
     resumed = make(bank="disk", folder=tmp_path)
     advanced: list[int] = []
-    fills: list[int] = []
-    fill = resumed.fill
-    resumed.fill = lambda *a: (fills.append(1), fill(*a))[1]  # type: ignore[method-assign]
-    resumed.prepare(0, lambda: advanced.append(1))
+    fills = filled(resumed, advance=lambda: advanced.append(1))
     assert torch.equal(content(resumed), content(memory))
     assert len(advanced) == small_chunks
-    assert len(fills) == small_chunks - stop // 16 * 16  # progress is noted every 16 chunks
+    assert fills == small_chunks - stop // 16 * 16  # progress is noted every 16 chunks
 
 
 def test_the_bank_is_refreshed_when_asked_and_repeats_exactly(
@@ -351,4 +420,4 @@ def test_a_disk_without_room_is_one_clear_line(
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     with pytest.raises(CarsoError, match=r"no room for the bank.*No space left.*bank ="):
         make(bank="disk", folder=tmp_path).prepare(0)
-    assert not list(tmp_path.glob("bank.int8"))
+    assert not list(tmp_path.glob("*.int8"))

@@ -12,7 +12,7 @@ from carso.attacks.gradient import PGD
 from carso.data import ImageData
 from carso.randomness import generator
 from carso.threat import Linf
-from carso.training import hardening
+from carso.training import judging
 from carso.training.hardening import HardeningStage
 from carso.training.stage import Quiet, Row, train_in_memory
 
@@ -84,9 +84,9 @@ def test_averaged_weights_follow_the_trained_ones(new_stage: Make) -> None:
     stage = new_stage(average=0.3)
     expected, step, update = copied(stage.purifier), 0, stage.update
 
-    def counted(*given: Any) -> Tensor:
+    def counted(*given: Any, weight: float) -> Tensor:
         nonlocal step
-        row = update(*given)
+        row = update(*given, weight=weight)
         step += 1
         decay = min(0.3, (1 + step) / (10 + step))
         for name, value in stage.purifier.state_dict().items():
@@ -230,7 +230,7 @@ def test_training_has_a_radius_of_its_own_and_validation_that_of_the_threat(
         assert model.defence is stage.judged
         return images
 
-    monkeypatch.setattr(hardening, "VALIDATION_ATTACK", attack)
+    monkeypatch.setattr(judging, "VALIDATION_ATTACK", attack)
     stage.validate()
     assert seen == [(0.1, 1)]
 
@@ -259,7 +259,7 @@ def test_images_are_augmented_before_they_are_attacked(new_stage: Make, bars: Im
         stage = new_stage(augment=augment, epochs=1)
         stage.validate = lambda: {}  # type: ignore[method-assign]
         taken: list[Tensor] = []
-        stage.update = lambda images, *_, taken=taken: (  # type: ignore[method-assign]
+        stage.update = lambda images, *_, taken=taken, weight: (  # type: ignore[method-assign]
             taken.append(images) or torch.zeros(3)
         )
         stage.epoch(0, lambda: None)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from carso.data import ImageData
 from carso.errors import CarsoError
-from carso.training import hardening
+from carso.training import judging
 from carso.training.hardening import HardeningStage
 from carso.training.stage import Quiet, Row, run, train_in_memory
 
@@ -77,7 +77,7 @@ def judged_by(
         stage.judged.predict = predict  # type: ignore[method-assign]
         return epoch(stage, number, advance)
 
-    monkeypatch.setattr(hardening, "VALIDATION_ATTACK", attack)
+    monkeypatch.setattr(judging, "VALIDATION_ATTACK", attack)
     monkeypatch.setattr(HardeningStage, "epoch", numbered)
 
 

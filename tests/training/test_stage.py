@@ -24,6 +24,7 @@ from carso.classifiers.wide_resnet import WideResNet
 from carso.data import ImageData, Split
 from carso.errors import CarsoError
 from carso.randomness import seeded
+from carso.ranks import ALONE
 from carso.scenario import Scenario
 from carso.scenario_file import parse
 from carso.training import checkpoint, stage
@@ -291,15 +292,13 @@ def test_training_a_purifier_leaves_the_classifier_as_it_was(bank: str, tmp_path
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The generation of the bank of every chunk that is attacked, in order."""
     generations: list[int] = []
-    fill = AdversarialBatches.fill
+    differences = AdversarialBatches.differences
 
-    def counted(
-        self: AdversarialBatches, bank: Tensor, number: int, start: int, generation: int
-    ) -> None:
+    def counted(self: AdversarialBatches, number: int, start: int, generation: int) -> Tensor:
         generations.append(generation)
-        fill(self, bank, number, start, generation)
+        return differences(self, number, start, generation)
 
-    monkeypatch.setattr(AdversarialBatches, "fill", counted)
+    monkeypatch.setattr(AdversarialBatches, "differences", counted)
     return generations
 
 
@@ -356,6 +355,7 @@ class Counting:
 
     name = "counting"
     stopped = False
+    ranks = ALONE
 
     def __init__(self, epochs: int = 4, *, loss: float = 0.5, **identity: Any) -> None:
         self.epochs, self.identity = epochs, {"stage": "counting", "seed": 0, **identity}

@@ -1,0 +1,210 @@
+"""The bank of attacked images: 8-bit differences, made once, in shards, one per process.
+
+Images are attacked in chunks of fixed size, each with a seed of its own, so that the bank is the
+same however many processes make it; chunk c lies in shard c modulo the number of shards. Every
+process reads all shards, which lie in the folder of the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from carso import files
+from carso.errors import CarsoError
+from carso.ranks import Ranks
+
+CHUNK = 256
+"""Images that are attacked together while the bank is made; fixed, for the same bits always."""
+FLUSH = 16
+"""Chunks between two notes of how far the making has come."""
+
+Fill = Callable[[int, int], Tensor]
+"""Attack number and first image to the differences of that chunk, as int8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the differences of an image lie."""
+
+    attacks: int
+    images: int
+    shards: int
+
+    @property
+    def chunks_per_attack(self) -> int:
+        return -(-self.images // CHUNK)
+
+    @property
+    def chunks(self) -> int:
+        return self.attacks * self.chunks_per_attack
+
+    def of_shard(self, shard: int) -> range:
+        """The chunks of one shard; none of one that is beyond the last."""
+        return range(shard, self.chunks if shard < self.shards else 0, self.shards)
+
+    def first(self, chunk: int) -> tuple[int, int]:
+        """Attack and first image of a chunk."""
+        attack, place = divmod(chunk, self.chunks_per_attack)
+        return attack, place * CHUNK
+
+
+class Bank:
+    """All shards, read as one."""
+
+    def __init__(self, layout: Layout, shards: list[Tensor]) -> None:
+        self.layout, self.shards = layout, shards
+
+    def __getitem__(self, key: tuple[int, Tensor]) -> Tensor:
+        """The differences that attack `key[0]` made of the images at `key[1]`."""
+        attack, images = key
+        chunk = attack * self.layout.chunks_per_attack + images // CHUNK
+        shard, place = chunk % self.layout.shards, chunk // self.layout.shards
+        row = place * CHUNK + images % CHUNK
+        result = torch.empty((len(images), *self.shards[0].shape[1:]), dtype=torch.int8)
+        for number, tensor in enumerate(self.shards):
+            here = shard == number
+            result[here] = tensor[row[here]]
+        return result
+
+
+def in_memory(
+    layout: Layout, shape: tuple[int, ...], fill: Fill, advance: Callable[[], None]
+) -> Bank:
+    """A bank of one shard that lives as long as the process."""
+    shard = torch.empty((layout.chunks * CHUNK, *shape), dtype=torch.int8)
+    for place, chunk in enumerate(layout.of_shard(0)):
+        put(shard, place, fill(*layout.first(chunk)))
+        advance()
+    return Bank(layout, [shard])
+
+
+def on_disk(
+    folder: Path,
+    identity: dict[str, Any],
+    layout: Layout,
+    shape: tuple[int, ...],
+    fill: Fill,
+    advance: Callable[[], None],
+    ranks: Ranks,
+) -> Bank:
+    """The bank in the run's folder: a whole one, of however many shards, is read; else each process
+    makes its shard, from the chunk on where its making stopped."""
+    layout = replace(layout, shards=min(layout.shards, layout.chunks))  # no empty ones
+    found = whole(folder, identity, layout, shape) if ranks.first else None
+    found = ranks.told(found)  # nobody writes before the first has looked
+    if found is None:
+        make_shard(folder, identity, layout, shape, fill, advance, ranks.index)
+        ranks.wait()
+        found = layout
+    else:
+        for _ in layout.of_shard(ranks.index):
+            advance()
+    return Bank(found, [opened(folder, found, shape, number) for number in range(found.shards)])
+
+
+def whole(
+    folder: Path, identity: dict[str, Any], layout: Layout, shape: tuple[int, ...]
+) -> Layout | None:
+    """The layout of a finished bank in `folder`, if it is the one that is wanted."""
+    first = files.read_json(index(folder, 0)) if index(folder, 0).exists() else {}
+    shards = first.get("shards")
+    if not isinstance(shards, int) or shards < 1:
+        return None
+    there = Layout(layout.attacks, layout.images, shards)
+    for number in range(shards):
+        if done(folder, identity, there, shape, number) < len(there.of_shard(number)):
+            return None
+    return there
+
+
+def make_shard(
+    folder: Path,
+    identity: dict[str, Any],
+    layout: Layout,
+    shape: tuple[int, ...],
+    fill: Fill,
+    advance: Callable[[], None],
+    number: int,
+) -> None:
+    """Attack the chunks of one shard, or those that are left."""
+    path, chunks = data(folder, number), layout.of_shard(number)
+    if not chunks:
+        return
+    finished = done(folder, identity, layout, shape, number)
+    note = {"identity": identity, "shards": layout.shards}
+    if finished == 0:  # what is there must not be taken for whole once it is overwritten
+        files.write_json(index(folder, number), {**note, "chunks": 0})
+        path.unlink(missing_ok=True)
+        reserve(path, size(layout, shape, number))
+    mapped = np.memmap(path, dtype=np.int8, mode="r+", shape=(len(chunks) * CHUNK, *shape))
+    shard = torch.from_numpy(mapped)
+    for place, chunk in enumerate(chunks):
+        if place >= finished:
+            put(shard, place, fill(*layout.first(chunk)))
+            if (place + 1) % FLUSH == 0 or place + 1 == len(chunks):
+                mapped.flush()  # the index must never promise what the disk does not hold
+                files.write_json(index(folder, number), {**note, "chunks": place + 1})
+        advance()
+
+
+def done(
+    folder: Path, identity: dict[str, Any], layout: Layout, shape: tuple[int, ...], number: int
+) -> int:
+    """How many chunks of a shard are on disk."""
+    path = data(folder, number)
+    if not index(folder, number).exists() or not path.exists():
+        return 0
+    note = files.read_json(index(folder, number))
+    same = note.get("identity") == identity and note.get("shards") == layout.shards
+    if not same or path.stat().st_size != size(layout, shape, number):
+        return 0
+    return int(note.get("chunks", 0))
+
+
+def opened(folder: Path, layout: Layout, shape: tuple[int, ...], number: int) -> Tensor:
+    """A shard for reading."""
+    rows = len(layout.of_shard(number)) * CHUNK
+    return torch.from_numpy(
+        np.memmap(data(folder, number), dtype=np.int8, mode="c", shape=(rows, *shape))
+    )
+
+
+def put(shard: Tensor, place: int, steps: Tensor) -> None:
+    """The differences of a chunk in their place; the last chunk of an attack may be short."""
+    shard[place * CHUNK : place * CHUNK + len(steps)] = steps
+
+
+def index(folder: Path, number: int) -> Path:
+    return folder / f"bank-{number}.json"
+
+
+def data(folder: Path, number: int) -> Path:
+    return folder / f"bank-{number}.int8"
+
+
+def size(layout: Layout, shape: tuple[int, ...], number: int) -> int:
+    """Bytes of a shard."""
+    return len(layout.of_shard(number)) * CHUNK * torch.Size(shape).numel()
+
+
+def reserve(path: Path, size: int) -> None:
+    """A file of `size` bytes that the disk really has: writing to a mapped file that outgrows the
+    disk would kill the process without a word."""
+    try:
+        with path.open("wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise CarsoError(
+            f"no room for the bank of attacked images ({size / 1e9:.1f} GB in {path}): "
+            f'{error.strerror}; set bank = "memory" or "off"'
+        ) from None

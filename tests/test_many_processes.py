@@ -1,0 +1,212 @@
+"""Many processes do what one does: the same losses, the same record; one that dies ends the run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import write_photos
+
+from carso import files, tensor_files
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="this torch has no torch.distributed"
+)
+
+SCENARIO = """
+name = "small"
+summary = "all three stages, small enough for a test"
+[data]
+set = "{data}"
+[threat]
+eps = 0.1
+[classifier]
+depth = 10
+width = 1
+strides = [2, 2, 2]
+[classifier.training]
+epochs = {epochs}
+batch_size = 16
+attack_steps = 1
+attack_step_size = 0.1
+augment = "flip-shift"
+[purifier]
+condition = 16
+latent = 8
+decoder_width = 16
+[purifier.attacks]
+fraction = 0.5
+steps = 1
+step_size = 0.1
+[purifier.training]
+epochs = 3
+batch_size = 16
+plateau_rate = 1e-3
+final_rate = 1e-3
+warmup_epochs = 0
+plateau_epochs = 0
+beta_start = 0
+beta_end = 0
+[hardening]
+start = "scratch"
+epochs = 3
+rate = 0.01
+batch_size = 16
+attack_steps = 1
+attack_step_size = 0.1
+validation_images = 8
+"""
+TOLERANCE = {"classifier": 2e-4, "purifier": 2e-4, "hardening": 1e-3}
+"""RAdam moves from its sixth step on, so the last losses tell whether gradients were summed."""
+STAGES = tuple(TOLERANCE)
+PATIENCE = 240
+EPOCHS = 20
+"""Enough to be killed among them."""
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two classes of 33 images each, so that a last batch is short."""
+    return write_photos(tmp_path_factory.mktemp("photos"), 33)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def carso(
+    folder: Path, *words: str, launcher: tuple[str, ...] = ("-m",)
+) -> "subprocess.CompletedProcess[str]":
+    """A command as a user gives it, in a process of its own."""
+    command = [sys.executable, *launcher, "carso.cli", *words, "--threads", "1"]
+    result = subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def runs(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same scenario run by one, two and three processes, and by two of torchrun."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "small.toml").write_text(SCENARIO.format(data=photos, epochs=1))
+    for count in (1, 2, 3):
+        carso(folder, "train", "small.toml", "--run", f"run{count}", "--devices", str(count))
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "--")
+    carso(folder, "train", "small.toml", "--run", "torchrun", "--devices", "2", launcher=torchrun)
+    return folder
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("other", ["run2", "run3", "torchrun"])
+def test_many_processes_have_the_losses_of_one(runs: Path, other: str, stage: str) -> None:
+    one = files.read_json(runs / "run1" / f"{stage}.json")
+    many = files.read_json(runs / other / f"{stage}.json")
+    assert one["identity"]["data"] == many["identity"]["data"]
+    assert len(one["first_losses"]) > 2
+    assert many["first_losses"] == pytest.approx(one["first_losses"], rel=TOLERANCE[stage])
+    assert many["history"][0]["epoch"] == 1
+
+
+@pytest.mark.parametrize("other", ["run2", "run3", "torchrun"])
+def test_many_processes_end_with_the_classifier_of_one(runs: Path, other: str) -> None:
+    """Weights and batch-norm statistics; an attack's signs make more than this of a rounding, but
+    only now and then."""
+    one = tensor_files.load(runs / "run1" / "classifier.safetensors")
+    many = tensor_files.load(runs / other / "classifier.safetensors")
+    assert one.keys() == many.keys()
+    for name, value in one.items():
+        difference = (value.double() - many[name].double()).norm()
+        assert difference <= 1e-2 * value.double().norm() + 1e-4, name
+
+
+def measured(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without times and provenance."""
+    result = {key: value for key, value in record.items() if key != "provenance"}
+    result["attacks"] = [{**attack, "seconds": 0} for attack in record["attacks"]]
+    return result
+
+
+def children(of: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(of)], capture_output=True, text=True)
+    return [int(word) for word in found.stdout.split()]
+
+
+def killed(folder: Path, *words: str, ready: Callable[[], bool], victim: str = "second") -> str:
+    """Kill a process of a run by two once `ready`; what the run says when it ends."""
+    command = [sys.executable, "-m", "carso.cli", *words, "--devices", "2", "--threads", "1"]
+    run = subprocess.Popen(
+        command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    begun = time.monotonic()
+    while not ready():
+        assert run.poll() is None
+        assert time.monotonic() - begun < PATIENCE
+        time.sleep(0.05)
+    (other,) = children(run.pid)
+    os.kill(run.pid if victim == "first" else other, signal.SIGKILL)
+    end = time.monotonic() + 60
+    _, said = run.communicate(timeout=60)
+    while victim == "first" and alive(other):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert run.returncode != 0
+    return said
+
+
+@pytest.mark.parametrize("victim", ["first", "second"])
+def test_a_process_that_is_killed_ends_the_run_which_then_goes_on(
+    photos: Path, tmp_path: Path, victim: str
+) -> None:
+    without_hardening = SCENARIO.split("[hardening]")[0]
+    (tmp_path / "small.toml").write_text(without_hardening.format(data=photos, epochs=EPOCHS))
+    note = tmp_path / "run" / "classifier" / "checkpoint.json"
+    words = ("train", "small.toml", "--run", "run")
+    said = killed(tmp_path, *words, ready=note.exists, victim=victim)
+    assert "another process of this run has ended" in said
+    assert "goes on from its last checkpoint" in said
+    done = len(files.read_json(note)["history"])
+    assert 1 <= done < EPOCHS
+    told = carso(tmp_path, *words, "--devices", "2").stderr
+    assert f"classifier epoch {done + 1}:" in told
+    assert f"classifier epoch {done}:" not in told
+
+
+def test_an_evaluation_is_the_same_however_many_processes_share_it(runs: Path) -> None:
+    """Three chunks, the last one short: of two processes, one has more; of these, one is killed."""
+    words = ("evaluate", "run1", "--suite", "quick", "--images", "5", "--chunk", "2")
+    parts = runs / "record2.parts"
+    said = killed(runs, *words, *files_of(2), ready=lambda: any(parts.glob("chunk-*")))
+    assert "another process of this run has ended" in said
+    assert any(parts.glob("chunk-*"))
+    assert not (runs / "record2.json").exists()
+    records = {}
+    for count in (1, 2, 3):
+        printed = carso(runs, *words, *files_of(count), "--devices", str(count)).stdout
+        assert printed.count(f"record: record{count}.json") == 1
+        assert not (runs / f"record{count}.parts").exists()
+        records[count] = measured(files.read_json(runs / f"record{count}.json"))
+    assert records[1]["images"]["worst_attack"]
+    assert json.dumps(records[1]) == json.dumps(records[2]) == json.dumps(records[3])
+    one, three = (tensor_files.load(runs / f"{count}.safetensors") for count in (1, 3))
+    assert torch.equal(one["examples"], three["examples"])
+
+
+def files_of(count: int) -> tuple[str, ...]:
+    return ("--out", f"record{count}.json", "--save-examples", f"{count}.safetensors")
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
