@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 import typer.exceptions
 
+from carso.commands.importing import import_
 from carso.commands.measuring import evaluate, report
 from carso.commands.options import app
+from carso.commands.reproducing import reproduce
 from carso.commands.training import harden, scenarios, train
 from carso.commands.using import demo, doctor, predict
 from carso.errors import CarsoError
 
-for command in (demo, scenarios, train, harden, predict, evaluate, report, doctor):
+for command in (demo, scenarios, train, harden, predict, evaluate, report, reproduce, doctor):
     app.command()(command)
+app.command("import")(import_)  # a word that Python keeps for itself
 
 
 def main() -> None:
@@ -22,7 +26,8 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except CarsoError as error:
-        print(f"carso: {error}", file=sys.stderr)
+        if worth_saying(error):
+            print(f"carso: {error}", file=sys.stderr)
         sys.exit(2)
     except typer.exceptions.TyperException as error:  # a missing argument, an unknown option
         print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
@@ -33,6 +38,14 @@ def main() -> None:
     if code == 130:  # typer's word for Ctrl-C
         stopped()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def worth_saying(error: CarsoError) -> bool:
+    """Of many processes that make the same mistake the first one says so; what befalls one alone,
+    it says itself."""
+    ranks = (os.environ.get(name, "0") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    alone = type(error).__name__ == "OtherEndedError" or isinstance(error.__context__, OSError)
+    return alone or all(rank == "0" for rank in ranks)
 
 
 def stopped() -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,9 @@ def test_help_needs_no_torch() -> None:
         text=True,
     )
     assert "torch" not in result.stderr
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "carso.cli", "--help"], check=True, capture_output=True)
+    assert time.perf_counter() - started < 5  # 0.2 s on a machine with nothing else to do
 
 
 def test_scenarios_lists_every_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,94 @@
+"""Make the tables of the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from carso.commands.options import (
+    DataOption,
+    DeviceOption,
+    DevicesOption,
+    DownloadOption,
+    NodesOption,
+    PrecisionOption,
+    ThreadsOption,
+    prepare,
+)
+from carso.errors import CarsoError
+
+
+def reproduce(
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="results, times, high-eps, aggregation, majority-vote, ablation, classifiers, "
+            "literature, or all."
+        ),
+    ],
+    scale: Annotated[str, typer.Option(help="small (two cores) or paper (many GPUs).")] = "small",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of runs, records and tables; default reproduction/SCALE."),
+    ] = None,
+    records: Annotated[
+        Path | None, typer.Option(help="Folder of the records; default OUT/records.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Folder with the classifiers that the paper scale needs.")
+    ] = None,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Train also what ships with the package.")
+    ] = False,
+    data: DataOption = None,
+    download: DownloadOption = False,
+    device: DeviceOption = "cpu",
+    devices: DevicesOption = 1,
+    nodes: NodesOption = 1,
+    precision: PrecisionOption = "32-true",
+    threads: ThreadsOption = 0,
+) -> None:
+    """Make a table of the paper, from training to the finished table, with its figures beside.
+
+    Every step is kept: stopped and called again, it goes on.
+    """
+    from carso.progress import progress
+    from carso.ranks import launch
+    from carso.reproduction import TABLES, Workshop, read_scale
+    from carso.reproduction.writing import as_lines, write
+
+    planned = read_scale(scale)
+    if table != "all" and table not in TABLES:
+        raise CarsoError(f"there is no table {table!r}; there are {', '.join(TABLES)}, and all")
+    folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
+    place = prepare(device, threads)
+    ranks, place = launch(device=place, devices=devices, nodes=nodes, precision=precision)
+    if ranks.first:
+        print(f"scale {scale}: {planned.what}; needs {planned.needs}", flush=True)
+    with progress(shown=ranks.first) as bars:
+        shop = Workshop(
+            scale=planned,
+            folder=folder,
+            device=place,
+            bars=bars,
+            data=data,
+            download=download,
+            weights=weights,
+            records=records,
+            retrain=retrain,
+            ranks=ranks,
+        )
+        if scale == "paper":
+            shop.check_needs()
+        made = []
+        for name in TABLES if table == "all" else (table,):
+            made.append(TABLES[name](shop))
+            if ranks.first:
+                write(folder, made[-1])
+    if not ranks.first:
+        return
+    for each in made:
+        print("\n".join(as_lines(each)))
+    print(f"tables, records and runs: {folder}")

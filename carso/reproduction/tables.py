@@ -1,0 +1,229 @@
+"""The paper's tables, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carso.published import Column
+from carso.reproduction.plan import Bench
+from carso.reproduction.sheet import Reproduced, Sheet
+from carso.reproduction.workshop import Subject, Workshop
+
+
+def results(shop: Workshop) -> Reproduced:
+    """Table 2: the classifier alone, the defence under published attacks, and the worst case."""
+    sheet = Sheet(
+        shop,
+        "results",
+        without=("best_training_aa", "best_purification_aa", "best_purification_pgd_eot"),
+    )
+    for bench, run, who in defences(shop):
+        alone, defence = Subject(run=bench.defence, bare=True), Subject(run=run)
+        sheet.row(
+            who,
+            scenario=bench.name,
+            dataset=shop.scenario(run).data.set,
+            classifier_clean=sheet.clean(alone, "standard"),
+            carso_clean=sheet.clean(defence, "adaptive"),
+            classifier_aa=sheet.worst(alone, "standard"),
+            carso_randaa=sheet.worst(defence, "randaa-released"),
+            carso_pgd_eot=sheet.worst(defence, "pgd-eot"),
+            adaptive=sheet.worst(defence, "adaptive"),
+        )
+    return sheet.finished()
+
+
+def times(shop: Workshop) -> Reproduced:
+    """Table 3: minutes to train."""
+    stages = ("classifier", "hardening")
+    extra = tuple(Column(stage, f"Training: {stage}", "minutes") for stage in stages)
+    sheet = Sheet(shop, "times", extra=(*extra, Column("with", "with", "text")))
+    for bench, run, who in defences(shop):
+
+        def minutes(stage: str, run: str = run) -> Callable[[], str]:
+            def cell() -> str:
+                found = shop.minutes(run).get(stage)
+                return f"{found['minutes']:.0f}" if found else ""
+
+            return cell
+
+        def hardware(run: str = run) -> str:
+            found = next(iter(shop.minutes(run).values()))["hardware"]
+            gpus = ", ".join(found["gpus"])
+            return gpus or f"{found['threads']} thread(s) of a CPU, beside other work"
+
+        sheet.row(
+            who,
+            scenario=bench.name,
+            training=minutes("purifier"),
+            classifier=minutes("classifier"),
+            hardening=minutes("hardening"),
+            **{"with": hardware},
+        )
+    sheet.note("The paper trained on 8, 4 and 8 A100 GPUs.")
+    return sheet.finished()
+
+
+def high_eps(shop: Workshop) -> Reproduced:
+    """Table 5: with nearly any perturbation allowed, nothing may hold."""
+    found = Column("found", "AutoAttack rand, measured", "accuracy")
+    adaptive = Column("adaptive", "Adaptive, worst case", "accuracy")
+    sheet = Sheet(shop, "high-eps", extra=(found, adaptive))
+    eps = shop.scale.measurements["high-eps"].eps
+    for bench, run, who in defences(shop):
+        sheet.row(
+            who,
+            scenario=bench.name,
+            eps=f"{eps:g}",
+            found=sheet.worst(Subject(run=run), "high-eps"),
+            adaptive=sheet.worst(Subject(run=run), "high-eps-adaptive"),
+        )
+    return sheet.finished()
+
+
+def aggregation(shop: Workshop) -> Reproduced:
+    """Table 6: other aggregations of the same candidates."""
+    means = ("mean-logits", "mean-probabilities")
+    extra = tuple(
+        Column(f"{key}_adaptive", f"{name}, adaptive", "accuracy")
+        for key, name in (
+            ("mean_logits", "Mean logits"),
+            ("mean_probabilities", "Mean probabilities"),
+            ("carso", "CARSO"),
+        )
+    )
+    sheet = Sheet(shop, "aggregation", extra=extra)
+    for bench, run, who in defences(shop):
+        if run == bench.hardened:
+            continue
+        cells: dict[str, str | Callable[[], str]] = {}
+        for name in means:
+            key, subject = name.replace("-", "_"), Subject(run=run, aggregation=name)
+            cells[f"{key}_clean"] = sheet.clean(subject, "adaptive-few")
+            cells[f"{key}_randaa"] = sheet.worst(subject, "randaa")
+            cells[f"{key}_adaptive"] = sheet.worst(subject, "adaptive-few")
+        sheet.row(
+            who,
+            scenario=bench.name,
+            dataset=shop.scenario(run).data.set,
+            carso_clean=sheet.clean(Subject(run=run), "adaptive-few"),
+            carso_randaa=sheet.worst(Subject(run=run), "randaa-released"),
+            carso_adaptive=sheet.worst(Subject(run=run), "adaptive-few"),
+            **cells,
+        )
+    sheet.note("randAA is on each aggregation's output; of CARSO, as the released code has it.")
+    return sheet.finished()
+
+
+def majority_vote(shop: Workshop) -> Reproduced:
+    """Table 7: a vote has no gradient, so an attack on it shows nothing."""
+    sheet = Sheet(shop, "majority-vote")
+    for bench, run, who in defences(shop):
+        if run == bench.hardened:  # anchored, it is another defence than its votes
+            continue
+        subject = Subject(run=run, aggregation="majority-vote")
+        sheet.row(
+            who,
+            scenario=bench.name,
+            dataset=shop.scenario(run).data.set,
+            majority_vote_clean=sheet.clean(subject, "adaptive-few"),
+            majority_vote_randaa=sheet.worst(subject, "randaa"),
+            adaptive=sheet.worst(subject, "adaptive-few"),
+        )
+    return sheet.finished()
+
+
+def ablation(shop: Workshop) -> Reproduced:
+    """Table 8: the classifier that is read, and the one that answers, trained on clean images."""
+    sheet = Sheet(shop, "ablation")
+    for bench in shop.scale.benches:
+        if not bench.clean:
+            continue
+        rows = {
+            "clean/clean": Subject(run=bench.clean),
+            "AT/clean": Subject(run=bench.defence, final=bench.clean),
+            "clean/AT": Subject(run=bench.clean, final=bench.defence),
+            "none": Subject(run=bench.defence),
+        }
+        for name, subject in rows.items():
+            sheet.row(
+                "measured here",
+                dataset=shop.scenario(bench.defence).data.set,
+                ablation=name,
+                clean=sheet.clean(subject, "adaptive-few"),
+                randaa=sheet.worst(subject, "randaa-released-few"),
+                adaptive=sheet.worst(subject, "adaptive-few"),
+            )
+    return sheet.finished()
+
+
+def classifiers(shop: Workshop) -> Reproduced:
+    """Table 9: around weaker robust classifiers."""
+    sheet = Sheet(shop, "classifiers", without=("source",))
+    for bench in shop.scale.benches:
+        for run in bench.weaker:
+            alone, defence = Subject(run=run, bare=True), Subject(run=run)
+            sheet.row(
+                "measured here",
+                dataset=shop.scenario(run).data.set,
+                authors=run,
+                classifier_clean=sheet.clean(alone, "standard-few"),
+                classifier_aa=sheet.worst(alone, "standard-few"),
+                carso_clean=sheet.clean(defence, "adaptive-few"),
+                carso_randaa=sheet.worst(defence, "randaa-released-few"),
+                adaptive=sheet.worst(defence, "adaptive-few"),
+            )
+    return sheet.finished()
+
+
+def literature(shop: Workshop) -> Reproduced:
+    """Table 10: among other defences; ours in the worst case of the adaptive suite."""
+    sheet = Sheet(shop, "literature", without=("source",), extra=())
+    for bench, run, _ in defences(shop):
+        settings = shop.scenario(run)
+        network = settings.classifier
+        alone, defence = Subject(run=run, bare=True), Subject(run=run)
+        about = {
+            "dataset": settings.data.set,
+            "architecture": f"WideResNet-{network.depth}-{network.width}",
+        }
+        if run == bench.defence:
+            sheet.row(
+                "measured here",
+                authors=f"{run}, classifier alone",
+                clean=sheet.clean(alone, "standard"),
+                robust=sheet.worst(alone, "standard"),
+                defence="AT",
+                **about,
+            )
+        sheet.row(
+            "measured here",
+            authors=f"{run}, CARSO" + (", hardened" if run == bench.hardened else ""),
+            clean=sheet.clean(defence, "adaptive"),
+            robust=sheet.worst(defence, "adaptive"),
+            defence="AT+P",
+            **about,
+        )
+    return sheet.finished()
+
+
+def defences(shop: Workshop) -> list[tuple[Bench, str, str]]:
+    """Of every bench the paper's defence and, where there is one, the hardened."""
+    found = []
+    for bench in shop.scale.benches:
+        found.append((bench, bench.defence, "measured here"))
+        if bench.hardened:
+            found.append((bench, bench.hardened, "measured here, hardened"))
+    return found
+
+
+TABLES: dict[str, Callable[[Workshop], Reproduced]] = {
+    "results": results,
+    "times": times,
+    "high-eps": high_eps,
+    "aggregation": aggregation,
+    "majority-vote": majority_vote,
+    "ablation": ablation,
+    "classifiers": classifiers,
+    "literature": literature,
+}

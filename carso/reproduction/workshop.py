@@ -1,0 +1,227 @@
+"""Where the runs and records of a scale are made, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from carso.data import DataNotFoundError
+from carso.deployed import folder_of, names, stored
+from carso.errors import CarsoError
+from carso.evaluation.named import Images, evaluate_named
+from carso.evaluation.record import read as read_record
+from carso.files import read_json
+from carso.progress import Bars
+from carso.ranks import ALONE, Ranks
+from carso.reproduction.plan import Measurement, Run, Scale
+from carso.scenario import Scenario
+from carso.scenario_file import as_table, from_table, merged, read
+from carso.training.run import load_data, train
+
+Record = dict[str, Any]
+
+MAX_BATCH = 1024
+"""Candidates in memory at once."""
+
+
+ENDS = ("", ".safetensors", ".pt", ".pth")
+"""Of a classifier's file."""
+
+
+class Missing(CarsoError):
+    """Data or weights that are not here; the rows that need them say so."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """Who is attacked: a run's defence, as it is or changed."""
+
+    run: str
+    bare: bool = False
+    """Its classifier alone."""
+    aggregation: str = ""
+    final: str = ""
+    """The run whose classifier labels the candidates instead (the paper's ablation)."""
+
+    @property
+    def name(self) -> str:
+        words = [self.run, "bare" if self.bare else "", self.aggregation]
+        return "-".join(word for word in (*words, self.final and f"then-{self.final}") if word)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Makes runs and records in `folder`, or finds them there."""
+
+    scale: Scale
+    folder: Path
+    device: torch.device
+    bars: Bars
+    data: Path | None = None
+    download: bool = False
+    weights: Path | None = None
+    """A folder with the classifiers that the user brings, NAME.safetensors or NAME.pt."""
+    records: Path | None = None
+    """Where the records are, if not in `folder`."""
+    retrain: bool = False
+    make: bool = True
+    """Whether to make what is not there; else it is missing."""
+    seed: int = 0
+    ranks: Ranks = ALONE
+
+    def record(self, subject: Subject, measurement: str) -> Record:
+        """The record of a measurement."""
+        planned = self.scale.runs[subject.run]
+        wanted = self.scale.measurements[measurement]
+        wanted = replace(wanted, images=min(wanted.images, planned.most))
+        folder = self.folder / "records" if self.records is None else self.records
+        path = folder / f"{subject.name}-{measurement}.json"
+        if self.ranks.told(path.exists()):
+            return self.checked(path, subject, wanted)
+        self.may_make(f"the record {path.name}")
+        final = None
+        if subject.final:
+            final = stored(folder_of(self.run(subject.final)), None, self.device).classifier
+        try:
+            return evaluate_named(
+                self.run(subject.run),
+                Images(
+                    count=wanted.images,
+                    on=planned.on,
+                    folder=self.data,
+                    download=self.download,
+                ),
+                bare=subject.bare,
+                aggregation=subject.aggregation,
+                final_classifier=final,
+                max_batch=MAX_BATCH,
+                eps=wanted.eps,
+                examples=None,
+                device=self.device,
+                counted=self.bars.announced,
+                seed=self.seed,
+                suite=wanted.suite,
+                attacks=wanted.attacks,
+                out=path,
+                ranks=self.ranks,
+            )
+        except DataNotFoundError as error:
+            raise Missing(str(error)) from None
+
+    def checked(self, path: Path, subject: Subject, wanted: Measurement) -> Record:
+        """The record in a file, if it is of this measurement."""
+        record = read_record(path)
+        settings = self.scenario(subject.run)
+        asked = {
+            "suite": ", ".join(wanted.attacks) or wanted.suite,
+            "images": wanted.images,
+            "eps": settings.threat.eps if wanted.eps is None else wanted.eps,
+            "seed": self.seed,
+            "kind": "classifier" if subject.bare else "defence",
+        }
+        found = {
+            "suite": record["suite"]["name"],
+            "images": record["data"]["count"],
+            "eps": record["threat"]["eps"],
+            "seed": record["seed"],
+            "kind": record["subject"]["kind"],
+        }
+        if subject.aggregation:
+            asked["aggregation"] = subject.aggregation
+            found["aggregation"] = record["subject"].get("aggregation")
+        for key, value in asked.items():
+            if found[key] != value:
+                raise CarsoError(
+                    f"{path} is a record of another evaluation: {key} is {found[key]}, wanted is "
+                    f"{value}; move it away"
+                )
+        return record
+
+    def may_make(self, what: str) -> None:
+        if not self.make:
+            raise Missing(f"{what} is not made yet")
+
+    def run(self, name: str) -> str:
+        """The shipped name or the folder of a run, trained if need be."""
+        if name in names() and not self.retrain:
+            return name
+        self.may_make(f"the run {name}")
+        folder, planned = self.folder / "runs" / name, self.scale.runs[name]
+        scenario = self.scenario(name)
+        try:
+            data = load_data(scenario, self.data, download=self.download)
+        except DataNotFoundError as error:
+            raise Missing(str(error)) from None
+        train(
+            scenario,
+            data,
+            folder,
+            device=self.device,
+            display=self.bars,
+            given=self.given(planned),
+            ranks=self.ranks,
+        )
+        return str(folder)
+
+    def scenario(self, name: str) -> Scenario:
+        """The scenario of a run, with the stages that it asks for."""
+        planned = self.scale.runs[name]
+        found = merged(as_table(read(planned.scenario)), dict(planned.changes))
+        scenario = from_table({**found, "name": name}, source=f"the run {name}")
+        if "purifier" not in planned.stages:
+            purifier = replace(scenario.purifier, attacks=None, training=None)
+            scenario = replace(scenario, purifier=purifier)
+        return scenario if "hardening" in planned.stages else replace(scenario, hardening=None)
+
+    def given(self, planned: Run) -> Path | None:
+        """The file of the classifier that a run takes over, if it does."""
+        if planned.classifier:
+            return folder_of(self.run(planned.classifier)) / "classifier.safetensors"
+        if not planned.bring:
+            return None
+        for path in self.brought(planned.bring):
+            if path.is_file():
+                return path
+        where = self.weights or Path("FOLDER")
+        raise Missing(f"the classifier {planned.bring} is not here: {where}/{planned.bring}.pt")
+
+    def brought(self, name: str) -> list[Path]:
+        """Where a classifier that the user brings may lie."""
+        folder = self.weights
+        return [folder / f"{name}{end}" for end in ENDS] if folder else []
+
+    def check_needs(self) -> None:
+        """Say in one line all that is not here, before anything long begins."""
+        missing = []
+        for name, planned in self.scale.runs.items():
+            scenario = self.scenario(name)
+            needs: list[Callable[[], object]] = [partial(self.given, planned)]
+            if not self.download:
+                needs.append(partial(load_data, scenario, self.data))
+            for need in needs:
+                try:
+                    need()
+                except CarsoError as error:
+                    missing.append(str(error))
+        if missing:
+            raise Missing(
+                f"the scale {self.scale.name} needs more: {'; '.join(dict.fromkeys(missing))}"
+            )
+
+    def minutes(self, name: str) -> dict[str, Record]:
+        """By stage, how long the training of a run took, and with what."""
+        folder = folder_of(self.run(name))
+        found = {}
+        for stage in ("classifier", "purifier", "hardening"):
+            path = folder / f"{stage}.json"
+            table = read_json(path) if path.exists() else {}
+            if table.get("history"):
+                seconds = sum(row["seconds"] for row in table["history"])
+                hardware = table["provenance"]["hardware"]
+                found[stage] = {"minutes": seconds / 60, "hardware": hardware}
+        return found

@@ -1,0 +1,270 @@
+"""The paper's tables made here: every step once, the paper's figures beside, gaps named."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support import fails, run, write_photos
+
+from carso import published
+from carso.errors import CarsoError
+from carso.evaluation import diagnostics
+from carso.evaluation.record import read
+from carso.progress import Bars, progress
+from carso.reproduction import TABLES, Scale, Workshop, read_scale, scales
+from carso.reproduction.plan import Bench, Measurement, Run
+from carso.reproduction.workshop import Missing, Subject
+from carso.reproduction.writing import as_lines, as_page
+
+SCENARIO = """
+name = "tiny"
+summary = "as small as it gets"
+[data]
+set = "{data}"
+[threat]
+eps = 0.1
+[classifier]
+depth = 10
+width = 1
+strides = [2, 2, 2]
+[classifier.training]
+epochs = 1
+batch_size = 16
+attack_steps = 1
+attack_step_size = 0.1
+[purifier]
+condition = 16
+latent = 8
+decoder_width = 16
+[purifier.attacks]
+fraction = 0.5
+steps = 1
+step_size = 0.1
+[purifier.training]
+epochs = 1
+batch_size = 16
+plateau_rate = 1e-3
+final_rate = 1e-3
+warmup_epochs = 0
+plateau_epochs = 0
+beta_start = 0
+beta_end = 0
+[hardening]
+start = "scratch"
+epochs = 1
+batch_size = 16
+attack_steps = 1
+attack_step_size = 0.1
+validation_images = 8
+"""
+FEW = ("margin@mean-logits",)
+"""Attacks that take no time."""
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
+    """Two classes of clothes, a defence, a hardened one, one around another classifier; and a
+    bench whose data are nowhere."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_photos(folder / "photos", 30)
+    (folder / "tiny.toml").write_text(SCENARIO.format(data=folder / "photos"))
+    (folder / "gone.toml").write_text(SCENARIO.format(data="cifar100"))
+    tiny, gone = str(folder / "tiny.toml"), str(folder / "gone.toml")
+    paper = ("classifier", "purifier")
+    cheap = Measurement(images=4, suite="quick", attacks=FEW)
+    names = (
+        "adaptive",
+        "adaptive-few",
+        "randaa-released",
+        "randaa-released-few",
+        "randaa",
+        "pgd-eot",
+    )
+    return Scale(
+        name="tiny",
+        what="a test",
+        needs="nothing",
+        runs={
+            "tiny": Run(scenario=tiny, stages=paper),
+            "tiny-hardened": Run(
+                scenario=tiny, stages=("classifier", "hardening"), classifier="tiny"
+            ),
+            "tiny-clean": Run(
+                scenario=tiny,
+                stages=paper,
+                changes={"classifier": {"training": {"method": "clean"}}},
+            ),
+            "gone": Run(scenario=gone, stages=paper),
+        },
+        benches=(
+            Bench(
+                name="tiny",
+                defence="tiny",
+                hardened="tiny-hardened",
+                clean="tiny-clean",
+                weaker=("tiny-clean",),
+            ),
+            Bench(name="gone", defence="gone"),
+        ),
+        measurements={
+            **dict.fromkeys(names, cheap),
+            "standard": Measurement(images=4, suite="quick", attacks=("apgd-ce@mean-logits",)),
+            "standard-few": Measurement(images=4, suite="quick", attacks=("apgd-ce@mean-logits",)),
+            "high-eps": Measurement(images=4, suite="quick", attacks=FEW, eps=0.95),
+            "high-eps-adaptive": Measurement(images=4, suite="quick", attacks=FEW, eps=0.95),
+        },
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_diagnosis() -> Iterator[None]:
+    """The diagnostics have tests of their own, and take the longest here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diagnostics, "DIAGNOSTICS", (diagnostics.precision,))
+        yield
+
+
+@pytest.fixture(scope="module")
+def bars() -> Bars:
+    with progress(shown=False) as found:
+        return found
+
+
+@pytest.fixture(scope="module")
+def shop(scale: Scale, bars: Bars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    folder = tmp_path_factory.mktemp("workshop")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CARSO_DATA", "XDG_CACHE_HOME"):  # CIFAR-100 is in neither
+            patch.setenv(name, str(tmp_path_factory.mktemp("empty")))
+        yield Workshop(scale=scale, folder=folder, device=torch.device("cpu"), bars=bars)
+
+
+def test_the_tables_are_the_papers() -> None:
+    assert list(TABLES) == list(published.load())
+
+
+@pytest.mark.parametrize("name", scales())
+def test_a_scale_names_only_what_it_has(name: str) -> None:
+    scale = read_scale(name)
+    for bench in scale.benches:
+        wanted = {bench.defence, bench.hardened, bench.clean, *bench.weaker} - {""}
+        assert wanted <= scale.runs.keys()
+    for planned in scale.runs.values():
+        assert not planned.classifier or planned.classifier in scale.runs
+    wanted = {"standard", "adaptive", "adaptive-few", "randaa-released", "randaa", "pgd-eot"}
+    wanted |= {"standard-few", "randaa-released-few", "high-eps", "high-eps-adaptive"}
+    assert wanted == scale.measurements.keys()
+    with pytest.raises(CarsoError, match="small, paper"):
+        read_scale("huge")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_our_rows_above_the_papers(shop: Workshop, name: str) -> None:
+    made = TABLES[name](shop)
+    header, rows = made.table
+    assert all(len(row) == len(header) for row in rows)
+    theirs = [row for row in rows if row[0] == "the paper"]
+    ours = [row for row in rows if row[0] != "the paper"]
+    assert rows == ours + theirs
+    assert len(theirs) == len(published.table(name).rows)
+    assert ours
+    page = as_page(made)
+    assert page.startswith(f"## {name}\n")
+    assert len(as_lines(made)) > len(rows)
+    if name not in ("ablation", "classifiers"):  # where the other bench has no row
+        assert any("not run" in cell for row in ours for cell in row)
+        assert any("cifar100" in note for note in made.notes)
+
+
+def test_a_cell_is_what_its_record_says(shop: Workshop) -> None:
+    header, rows = TABLES["results"](shop).table
+    records = shop.folder / "records"
+    for row, name in zip(rows[:2], ("tiny", "tiny-hardened"), strict=True):
+        cells = dict(zip(header, row, strict=True))
+        record = read(records / f"{name}-adaptive.json")
+        assert cells["Adaptive, worst case"].startswith(
+            f"{record['accuracy']['worst']['value']:.3f}"
+        )
+        assert cells["CARSO, clean"] == f"{record['accuracy']['clean']['value']:.3f}"
+        alone = read(records / "tiny-bare-standard.json")
+        assert alone["subject"]["kind"] == "classifier"
+        assert cells["Classifier alone, AutoAttack"].startswith(
+            f"{alone['accuracy']['worst']['value']:.3f}"
+        )
+    paper = dict(zip(header, rows[-3], strict=True))
+    assert paper["CARSO, randAA"] == "0.7613"
+    assert paper["Adaptive, worst case"] == ""
+
+
+def test_the_ablation_is_read_by_one_classifier_and_answered_by_the_other(shop: Workshop) -> None:
+    TABLES["ablation"](shop)
+    weights = {
+        name: read(shop.folder / "records" / f"{name}-adaptive-few.json")["subject"]["weights"]
+        for name in ("tiny", "tiny-clean", "tiny-then-tiny-clean", "tiny-clean-then-tiny")
+    }
+    assert len(set(weights.values())) == 4
+
+
+def test_what_was_made_is_not_made_again(shop: Workshop) -> None:
+    first = TABLES["results"](shop)
+    before = {path: path.stat().st_mtime_ns for path in shop.folder.rglob("*") if path.is_file()}
+    assert TABLES["results"](shop) == first
+    assert {p: p.stat().st_mtime_ns for p in shop.folder.rglob("*") if p.is_file()} == before
+
+
+def test_the_hardened_run_takes_the_classifier_over(shop: Workshop) -> None:
+    shop.run("tiny-hardened")
+    one, other = (
+        (shop.folder / "runs" / name / "classifier.safetensors").read_bytes()
+        for name in ("tiny", "tiny-hardened")
+    )
+    assert one == other
+    assert not (shop.folder / "runs" / "tiny-hardened" / "purifier.safetensors").exists()
+
+
+def test_without_making_a_table_has_what_is_there(shop: Workshop, tmp_path: Path) -> None:
+    TABLES["results"](shop)
+    records = shop.folder / "records"
+    reading = replace(shop, folder=tmp_path, records=records, make=False)
+    Path(records / "tiny-hardened-pgd-eot.json").rename(tmp_path / "away.json")
+    try:
+        _, rows = TABLES["results"](reading).table
+    finally:
+        Path(tmp_path / "away.json").rename(records / "tiny-hardened-pgd-eot.json")
+    assert "not run" not in rows[0]
+    assert rows[1].count("not run") == 1
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_a_record_of_another_measurement_is_refused(shop: Workshop, tmp_path: Path) -> None:
+    TABLES["results"](shop)
+    found = (shop.folder / "records" / "tiny-adaptive.json").read_bytes()
+    (tmp_path / "tiny-bare-standard.json").write_bytes(found)
+    with pytest.raises(
+        CarsoError, match="suite is margin@mean-logits, wanted is apgd-ce@mean-logits"
+    ):
+        replace(shop, records=tmp_path).record(Subject(run="tiny", bare=True), "standard")
+
+
+def test_a_record_of_missing_data_says_which(shop: Workshop) -> None:
+    with pytest.raises(Missing, match="cifar100"):
+        shop.record(Subject(run="gone"), "adaptive")
+
+
+def test_the_paper_scale_says_what_it_needs_before_it_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CARSO_DATA", str(tmp_path))
+    words = ("reproduce", "results", "--scale", "paper", "--out", tmp_path / "out")
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert "A100" in out
+    assert len(err.strip().splitlines()) == 1
+    assert "cifar10_linf_wrn28-10_cutmix_ddpm_v2" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_table_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    fails(capsys, "reproduce", "everything", says=["there are results, times"])
