@@ -10,7 +10,8 @@ demo: setup
 	$(BIN)/carso demo
 
 test: setup lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile \
+		--no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check .
