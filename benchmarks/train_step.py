@@ -24,10 +24,13 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import freeze
 from carso.randomness import generator, seeded
 from carso.scenario import Scenario
+from carso.training.bank import CHUNK, Bank
 from carso.training.purifier import PurifierStage
 from carso.training.stages import purifier_stage
 
 CPU = torch.device("cpu")
+PAPER = {"steps": 40, "step_size": 0.01}
+"""The attacks of the paper."""
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -43,8 +46,8 @@ def stage_of(scenario: Scenario, count: int) -> PurifierStage:
     return purifier_stage(scenario, data, classifier, CPU)
 
 
-def with_bank(scenario: Scenario, bank: str) -> Scenario:
-    attacks = dataclasses.replace(scenario.purifier.attacks, bank=bank)
+def with_bank(scenario: Scenario, bank: str, **changes: float) -> Scenario:
+    attacks = dataclasses.replace(scenario.purifier.attacks, bank=bank, **changes)
     return dataclasses.replace(
         scenario, purifier=dataclasses.replace(scenario.purifier, attacks=attacks)
     )
@@ -58,9 +61,11 @@ def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
         scenario, purifier=dataclasses.replace(scenario.purifier, training=training)
     )
     stage = stage_of(with_bank(scenario, "memory"), batch)
-    shape = (len(stage.batches.variants), *stage.data.train.images.shape)
-    stage.batches.bank = torch.randint(-127, 128, shape, dtype=torch.int8)  # its making is apart
-    anew = stage_of(with_bank(scenario, "off"), batch)
+    layout = stage.batches.layout()
+    shape = (layout.chunks * CHUNK, *stage.data.train.images.shape[1:])
+    differences = torch.randint(-127, 128, shape, dtype=torch.int8)  # their making is apart
+    stage.batches.bank = Bank(layout, [differences])
+    anew = stage_of(with_bank(scenario, "off", **PAPER), batch)
     images, _ = stage.data.train.batch(slice(0, batch))
     activations = stage.representation(images, gradients=False)
     source = generator(0, "benchmark")

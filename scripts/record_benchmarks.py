@@ -17,7 +17,7 @@ from carso import files
 from carso.provenance import provenance
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-NAMES = ("train_step", "inference", "eot", "hardening")
+NAMES = ("train_step", "inference", "eot", "hardening", "kinds", "growth")
 
 
 def measured(name: str) -> Any:

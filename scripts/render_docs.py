@@ -14,8 +14,8 @@ import sys
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from benchmark_parts import BENCHMARK_PARTS
 from hardening_parts import (
     GROUPS,
     HARDENED,
@@ -27,6 +27,8 @@ from hardening_parts import (
     trials,
 )
 from records import FASHION, RESULTS, ROOT, WEIGHTS, record
+from reproduced_parts import REPRODUCED_PARTS
+from scale_parts import SCALE_PARTS
 
 
 def demo() -> str:
@@ -74,55 +76,6 @@ def adaptive() -> str:
             as_markdown(diagnostics(found)),
         ]
     )
-
-
-SMALL = "`cifar10-small`"
-
-
-def benchmarks() -> str:
-    found = record(RESULTS / "benchmarks.json")
-    train, inference = found["train_step"], found["inference"]
-    rows = [
-        (
-            f"{SMALL}, purifier epoch with the bank, over its floor (median of turns)",
-            f"{train['with_bank_over_floor']:.3f}",
-        ),
-        (
-            f"{SMALL}, PGD-40 made anew, over the bank",
-            f"{train['regenerating_over_with_bank']:.1f}",
-        ),
-        (f"{SMALL}, prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
-        *eot_rows(found["eot"]),
-        *(
-            (
-                f"{SMALL}, peak memory of a {what} at N = 8, whole / in chunks of 32",
-                f"{inference[f'{what}_whole_mib']:.0f} / "
-                f"{inference[f'{what}_chunked_mib']:.0f} MiB",
-            )
-            for what in ("prediction", "gradient")
-        ),
-    ]
-    return "\n".join(["| | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
-
-
-def eot_rows(found: Any) -> list[tuple[str, str]]:
-    """A gradient over many draws of the noise, the shared way over the two others."""
-    rows = []
-    for size, words in (("one_candidate", "one candidate"), ("eight_candidates", "8 candidates")):
-        part = found[size]
-        name = f"`fashion`, gradient over {found['draws']} draws of {words}"
-        rows += [
-            (f"{name}, over separate passes", f"{part['shared_over_separate']:.2f}"),
-            (f"{name}, over pyautoattack's loop", f"{part['shared_over_pyautoattack']:.2f}"),
-            (
-                f"{name}, peak memory: shared / separate / pyautoattack",
-                " / ".join(f"{part[f'{way}_mib']:.0f}" for way in EOT_WAYS) + " MiB",
-            ),
-        ]
-    return rows
-
-
-EOT_WAYS = ("shared", "separate", "pyautoattack")
 
 
 def accuracies() -> str:
@@ -228,7 +181,6 @@ PARTS = {
     "trials": trials,
     "samples": samples,
     "demo": demo,
-    "benchmarks": benchmarks,
     "accuracies": accuracies,
     "provenance": provenance,
     **{f"provenance-{name}": partial(provenance, name) for name in HARDENED},
@@ -238,11 +190,17 @@ PARTS = {
     "verdicts": verdicts,
     "adaptive": adaptive,
     "lab-purifier": lab_purifier,
+    **SCALE_PARTS,
+    **BENCHMARK_PARTS,
+    **REPRODUCED_PARTS,
 }
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "lab_log.md",
     ROOT / "docs" / "hardening.md",
+    ROOT / "docs" / "scale.md",
+    ROOT / "docs" / "performance.md",
+    ROOT / "docs" / "results.md",
     FASHION / "README.md",
     *(WEIGHTS / name / "README.md" for name in HARDENED),
 )

@@ -1,0 +1,123 @@
+"""The generated parts about speed and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from records import RESULTS, record
+
+SMALL = "`cifar10-small`"
+
+
+def benchmarks() -> str:
+    found = record(RESULTS / "benchmarks.json")
+    train, inference = found["train_step"], found["inference"]
+    rows = [
+        (
+            f"{SMALL}, purifier epoch with the bank, over its floor (median of turns)",
+            f"{train['with_bank_over_floor']:.3f}",
+        ),
+        (
+            f"{SMALL}, PGD-40 made anew, over the bank",
+            f"{train['regenerating_over_with_bank']:.1f}",
+        ),
+        (f"{SMALL}, prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),
+        *eot_rows(found["eot"]),
+        *(
+            (
+                f"{SMALL}, peak memory of a {what} at N = 8, whole / in chunks of 32",
+                f"{inference[f'{what}_whole_mib']:.0f} / "
+                f"{inference[f'{what}_chunked_mib']:.0f} MiB",
+            )
+            for what in ("prediction", "gradient")
+        ),
+    ]
+    return "\n".join(["| | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
+
+
+def eot_rows(found: Any) -> list[tuple[str, str]]:
+    """A gradient over many draws of the noise, the shared way over the two others."""
+    rows = []
+    for size, words in (("one_candidate", "one candidate"), ("eight_candidates", "8 candidates")):
+        part = found[size]
+        name = f"`fashion`, gradient over {found['draws']} draws of {words}"
+        rows += [
+            (f"{name}, over separate passes", f"{part['shared_over_separate']:.2f}"),
+            (f"{name}, over pyautoattack's loop", f"{part['shared_over_pyautoattack']:.2f}"),
+            (
+                f"{name}, peak memory: shared / separate / pyautoattack",
+                " / ".join(f"{part[f'{way}_mib']:.0f}" for way in EOT_WAYS) + " MiB",
+            ),
+        ]
+    return rows
+
+
+EOT_WAYS = ("shared", "separate", "pyautoattack")
+
+
+def hardening_step() -> str:
+    """What a step of hardening takes."""
+    found = record(RESULTS / "benchmarks.json")["hardening"]
+    rows = [
+        ("images per second", f"{found['images_per_second']:.0f}"),
+        ("a step over its floor", f"{found['step_over_floor']:.3f}"),
+        ("its attack, share of the step", f"{found['attack_over_step']:.2f}"),
+        ("attack in bfloat16 over float32", f"{found['bfloat16_over_float32']:.1f}"),
+    ]
+    return table((f"`{found['scenario']}`, batches of {found['batch']}", "measured"), rows)
+
+
+def kinds() -> str:
+    """Alternatives over the default."""
+    found = record(RESULTS / "benchmarks.json")["kinds"]
+    rows = [(name, f"{value:.2f}") for name, value in found["ratios"].items()]
+    return table((f"`{found['scenario']}`", "time over the default's"), rows)
+
+
+def growth() -> str:
+    """Time and memory, one thing at a time."""
+    found = record(RESULTS / "benchmarks.json")["growth"]
+    rows = []
+    for name, entries in found["rows"].items():
+        for entry in entries:
+            cells = [
+                cell
+                for action in ("prediction", "gradient")
+                for cell in (f"{entry[f'{action}_time']:.2f}", f"{entry[f'{action}_mib']:.0f}")
+            ]
+            rows.append((f"{GROWING[name]} = {entry[name]:g}", *cells))
+    header = (
+        "", "prediction, time over the first", "MiB", "gradient, time over the first", "MiB",
+    )  # fmt: skip
+    return table(header, rows)
+
+
+GROWING = {"samples": "N", "batch": "batch", "side": "side of the image", "layers": "layers"}
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def conditions() -> str:
+    """With what the benchmarks ran."""
+    found = record(RESULTS / "benchmarks.json")
+    words = []
+    for name, part in found.items():
+        made = part["provenance"]
+        threads = made["hardware"]["threads"]
+        words.append(
+            f"`{name}`: {threads} thread{'s' if threads > 1 else ''}, torch "
+            f"{made['versions']['torch']}, revision `{made['revision'][:12]}`"
+        )
+    return "\n".join(f"- {line}" for line in words)
+
+
+BENCHMARK_PARTS = {
+    "benchmarks": benchmarks,
+    "benchmark-hardening": hardening_step,
+    "benchmark-kinds": kinds,
+    "benchmark-growth": growth,
+    "benchmark-conditions": conditions,
+}
