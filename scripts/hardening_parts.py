@@ -19,17 +19,23 @@ GROUPS = {
         "fashion-retrofit-adaptive",
         "fashion-retrofit-baseline-adaptive",
     ),
+    "around a small classifier of CIFAR-10": (
+        "cifar10-small-bare-adaptive",
+        "cifar10-small-bare-standard",
+        "cifar10-small-hardened-adaptive",
+        "cifar10-small-baseline-adaptive",
+    ),
 }
 """The records of each hardened defence, its classifier's first."""
-TITLES = {
-    "fashion-bare-adaptive": "the classifier alone",
-    "fashion-bare-standard": "the classifier alone",
-    "fashion-hardened-adaptive": "`fashion-hardened`",
-    "fashion-baseline-adaptive": "the classifier, trained on against attacks: the fair baseline",
-    "fashion-retrofit-bare-standard": "the classifier alone",
-    "fashion-retrofit-adaptive": "`fashion-retrofit`",
-    "fashion-retrofit-baseline-adaptive": "the classifier, trained on: the fair baseline",
-}
+
+
+def title(name: str) -> str:
+    """Of a line."""
+    if "-bare-" in name:
+        return "the classifier alone"
+    if "-baseline-" in name:
+        return "the classifier, trained on against attacks: the fair baseline"
+    return f"`{name.removesuffix('-adaptive')}`"
 
 
 def hardening() -> str:
@@ -37,10 +43,11 @@ def hardening() -> str:
     from carso.report.tables import as_markdown, summary
 
     parts = []
-    for title, names in GROUPS.items():
+    for where, names in GROUPS.items():
         paths = [RESULTS / f"{name}.json" for name in names]
-        found = [{**record(path), "title": TITLES[path.stem]} for path in paths if path.exists()]
-        parts += [f"{title[0].upper()}{title[1:]}:", as_markdown(summary(found))]
+        found = [{**record(path), "title": title(path.stem)} for path in paths if path.exists()]
+        if found:
+            parts += [f"{where[0].upper()}{where[1:]}:", as_markdown(summary(found))]
     return "\n\n".join(parts)
 
 
