@@ -1,4 +1,5 @@
-"""What tests of the command line share: a command in this process, and a folder of images."""
+"""What tests of the command line share: a command in this process, a folder of images, and a
+scenario as small as it gets."""
 
 import sys
 from pathlib import Path
@@ -43,3 +44,58 @@ def write_photos(folder: Path, count: int = 12) -> Path:
             place.mkdir(exist_ok=True, parents=True)
             Image.fromarray(image[0].numpy()).save(place / f"{number:03d}.png")
     return folder
+
+
+OWN = """
+[classifier]
+depth = 10
+width = 1
+strides = [2, 2, 2]
+[classifier.training]
+epochs = 1
+batch_size = 16
+attack_steps = 1
+attack_step_size = 0.1
+"""
+"""A classifier that is trained."""
+
+
+def mini(data: str | Path, *, name: str = "mini", classifier: str = OWN, epochs: int = 1) -> str:
+    """A scenario with the paper's stage of so many epochs."""
+    return f"""
+name = "{name}"
+summary = "as small as it gets"
+[data]
+set = "{data}"
+[threat]
+eps = 0.1
+{classifier.strip()}
+[purifier]
+condition = 16
+latent = 8
+decoder_width = 16
+[purifier.attacks]
+fraction = 0.5
+steps = 1
+step_size = 0.1
+[purifier.training]
+epochs = {epochs}
+batch_size = 16
+plateau_rate = 1e-3
+final_rate = 1e-3
+warmup_epochs = 0
+plateau_epochs = 0
+beta_start = 0
+beta_end = 0
+"""
+
+
+HARDENING = """
+[hardening]
+start = "scratch"
+epochs = 1
+batch_size = 16
+attack_steps = 1
+attack_step_size = 0.1
+validation_images = 8
+"""

@@ -11,45 +11,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import fails, run, write_photos
+from support import fails, mini, run, write_photos
 
 from carso import data, deployed
 from carso.demo import RECORDS
-
-MINI = """
-name = "mini"
-summary = "as small as it gets"
-[data]
-set = "{data}"
-[threat]
-eps = 0.1
-[classifier]
-depth = 10
-width = 1
-strides = [2, 2, 2]
-[classifier.training]
-epochs = 1
-batch_size = 8
-attack_steps = 1
-attack_step_size = 0.1
-[purifier]
-condition = 16
-latent = 8
-decoder_width = 16
-[purifier.attacks]
-fraction = 0.5
-steps = 1
-step_size = 0.1
-[purifier.training]
-epochs = 1
-batch_size = 8
-plateau_rate = 1e-3
-final_rate = 1e-3
-warmup_epochs = 0
-plateau_epochs = 0
-beta_start = 0
-beta_end = 0
-"""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +27,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the smallest scenario on the folder of images."""
     place = tmp_path_factory.mktemp("run")
-    (place / "mini.toml").write_text(MINI.format(data=photos))
+    (place / "mini.toml").write_text(mini(photos))
     command = [sys.executable, "-m", "carso.cli", "train", "mini.toml", "--threads", "1"]
     result = subprocess.run(command, cwd=place, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -232,7 +197,7 @@ def test_wrong_defence_layer_scenario_and_device(
     wrong = ("predict", trained, picture, "--aggregation", "median")
     fails(capsys, *wrong, says=["median", "double-exponential"])
     fails(capsys, "predict", trained, picture, "--device", "abacus", says=["abacus"])
-    text = MINI.format(data=photos)
+    text = mini(photos)
     cases = {
         'layers = ["layer.9"]\nwidth = 1': ["layer.9", "nearest", "layer.0"],
         "widht = 1": ["line 10", "widht", "width"],
@@ -259,7 +224,7 @@ def test_damaged_and_foreign_checkpoints_lose_nothing(
     shutil.copy(trained / "classifier.safetensors", weights)
     fails(capsys, "predict", damaged, picture, says=["does not fit", "missing", "unexpected"])
     scenario = tmp_path / "other.toml"
-    scenario.write_text(MINI.format(data=photos).replace("width = 1\n", "width = 2\n"))
+    scenario.write_text(mini(photos).replace("width = 1\n", "width = 2\n"))
     kept = (damaged / "classifier" / "checkpoint.json").read_bytes()
     fails(capsys, "train", scenario, "--run", damaged, says=["other settings", "--run"])
     assert (damaged / "classifier" / "checkpoint.json").read_bytes() == kept
@@ -282,7 +247,7 @@ def test_own_weights_are_checked_before_training(
     capsys: pytest.CaptureFixture[str], photos: Path, tmp_path: Path, trained: Path
 ) -> None:
     scenario = tmp_path / "mini.toml"
-    scenario.write_text(MINI.format(data=photos))
+    scenario.write_text(mini(photos))
     foreign = trained / "purifier.safetensors"
     words = ("train", scenario, "--run", tmp_path / "run", "--classifier")
     fails(capsys, *words, foreign, says=["does not fit WideResNet", "missing"])

@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from support import mini
 from torch import Tensor
 
 import carso
@@ -298,40 +299,22 @@ def test_every_published_name_is_in_its_scenario() -> None:
 
 # What goes wrong, and the command: on a small layout.
 
-SMALL = """
-name = "small"
-summary = "the layout of the paper, as small as it gets"
-[data]
-set = "{data}"
-[threat]
-eps = 0.03
+GIVEN = """
 [classifier]
 depth = 10
 width = 2
 weights = ["small_classifier", "other_classifier"]
-[purifier]
-condition = 16
-latent = 8
-decoder_width = 16
-[purifier.attacks]
-fraction = 0.5
-steps = 1
-step_size = 0.1
-[purifier.training]
-epochs = 1
-batch_size = 8
-plateau_rate = 1e-3
-final_rate = 1e-3
-warmup_epochs = 0
-plateau_epochs = 0
-beta_start = 0
-beta_end = 0
 """
+
+
+def described(data: str) -> str:
+    """The layout of the paper."""
+    return mini(data, name="small", classifier=GIVEN)
 
 
 def write_small(place: Path, *, data_set: str, classes: int) -> None:
     """`small.toml` and the folder `theirs`, whose files have no suffix."""
-    (place / "small.toml").write_text(SMALL.format(data=data_set))
+    (place / "small.toml").write_text(described(data_set))
     folder = place / "theirs"
     folder.mkdir()
     classifier = classifier_file(Numbers(0), blocks=1, width=2, classes=classes)
@@ -588,7 +571,7 @@ def test_a_defence_with_numbered_classes_is_evaluated_on_named_ones(
 def test_another_number_of_classes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     images = data.load("fashion-embedded")
     monkeypatch.setattr(named, "load_data", lambda *_, **__: images)
-    scenario = parse(SMALL.format(data="cifar100"), source="small.toml")
+    scenario = parse(described("cifar100"), source="small.toml")
     for count, fits in ((10, True), (100, False)):
         defence = SimpleNamespace(scenario=scenario, classes=data.numbered(count))
         if fits:

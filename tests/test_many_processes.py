@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import write_photos
+from support import HARDENING, OWN, mini, write_photos
 
 from carso import files, tensor_files
 
@@ -20,49 +20,8 @@ pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="this torch has no torch.distributed"
 )
 
-SCENARIO = """
-name = "small"
-summary = "all three stages, small enough for a test"
-[data]
-set = "{data}"
-[threat]
-eps = 0.1
-[classifier]
-depth = 10
-width = 1
-strides = [2, 2, 2]
-[classifier.training]
-epochs = {epochs}
-batch_size = 16
-attack_steps = 1
-attack_step_size = 0.1
-augment = "flip-shift"
-[purifier]
-condition = 16
-latent = 8
-decoder_width = 16
-[purifier.attacks]
-fraction = 0.5
-steps = 1
-step_size = 0.1
-[purifier.training]
-epochs = 3
-batch_size = 16
-plateau_rate = 1e-3
-final_rate = 1e-3
-warmup_epochs = 0
-plateau_epochs = 0
-beta_start = 0
-beta_end = 0
-[hardening]
-start = "scratch"
-epochs = 3
-rate = 0.01
-batch_size = 16
-attack_steps = 1
-attack_step_size = 0.1
-validation_images = 8
-"""
+AUGMENTED = OWN.replace("epochs = 1", "epochs = {epochs}") + 'augment = "flip-shift"\n'
+HARDER = HARDENING.replace("epochs = 1", "epochs = 3\nrate = 0.01")
 TOLERANCE = {"classifier": 2e-4, "purifier": 2e-4, "hardening": 1e-3}
 """RAdam moves from its sixth step on, so the last losses tell whether gradients were summed."""
 STAGES = tuple(TOLERANCE)
@@ -75,6 +34,11 @@ EPOCHS = 20
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two classes of 33 images each, so that a last batch is short."""
     return write_photos(tmp_path_factory.mktemp("photos"), 33)
+
+
+def small(photos: Path, epochs: int = 1) -> str:
+    """A scenario whose classifier is trained for `epochs`, its purifier for three."""
+    return mini(photos, name="small", classifier=AUGMENTED.format(epochs=epochs), epochs=3)
 
 
 def environment() -> dict[str, str]:
@@ -97,7 +61,7 @@ def carso(
 def runs(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same scenario run by one, two and three processes, and by two of torchrun."""
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "small.toml").write_text(SCENARIO.format(data=photos, epochs=1))
+    (folder / "small.toml").write_text(small(photos) + HARDER)
     for count in (1, 2, 3):
         carso(folder, "train", "small.toml", "--run", f"run{count}", "--devices", str(count))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "--")
@@ -166,8 +130,7 @@ def killed(folder: Path, *words: str, ready: Callable[[], bool], victim: str = "
 def test_a_process_that_is_killed_ends_the_run_which_then_goes_on(
     photos: Path, tmp_path: Path, victim: str
 ) -> None:
-    without_hardening = SCENARIO.split("[hardening]")[0]
-    (tmp_path / "small.toml").write_text(without_hardening.format(data=photos, epochs=EPOCHS))
+    (tmp_path / "small.toml").write_text(small(photos, epochs=EPOCHS))
     note = tmp_path / "run" / "classifier" / "checkpoint.json"
     words = ("train", "small.toml", "--run", "run")
     said = killed(tmp_path, *words, ready=note.exists, victim=victim)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import fails, run, write_photos
+from support import HARDENING, fails, mini, run, write_photos
 
 from carso import published
 from carso.errors import CarsoError
@@ -18,47 +18,6 @@ from carso.reproduction.plan import Bench, Measurement, Run
 from carso.reproduction.workshop import Missing, Subject
 from carso.reproduction.writing import as_lines, as_page
 
-SCENARIO = """
-name = "tiny"
-summary = "as small as it gets"
-[data]
-set = "{data}"
-[threat]
-eps = 0.1
-[classifier]
-depth = 10
-width = 1
-strides = [2, 2, 2]
-[classifier.training]
-epochs = 1
-batch_size = 16
-attack_steps = 1
-attack_step_size = 0.1
-[purifier]
-condition = 16
-latent = 8
-decoder_width = 16
-[purifier.attacks]
-fraction = 0.5
-steps = 1
-step_size = 0.1
-[purifier.training]
-epochs = 1
-batch_size = 16
-plateau_rate = 1e-3
-final_rate = 1e-3
-warmup_epochs = 0
-plateau_epochs = 0
-beta_start = 0
-beta_end = 0
-[hardening]
-start = "scratch"
-epochs = 1
-batch_size = 16
-attack_steps = 1
-attack_step_size = 0.1
-validation_images = 8
-"""
 FEW = ("margin@mean-logits",)
 """Attacks that take no time."""
 
@@ -69,8 +28,8 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
     bench whose data are nowhere."""
     folder = tmp_path_factory.mktemp("tiny")
     write_photos(folder / "photos", 30)
-    (folder / "tiny.toml").write_text(SCENARIO.format(data=folder / "photos"))
-    (folder / "gone.toml").write_text(SCENARIO.format(data="cifar100"))
+    (folder / "tiny.toml").write_text(mini(folder / "photos", name="tiny") + HARDENING)
+    (folder / "gone.toml").write_text(mini("cifar100", name="tiny") + HARDENING)
     tiny, gone = str(folder / "tiny.toml"), str(folder / "gone.toml")
     paper = ("classifier", "purifier")
     cheap = Measurement(images=4, suite="quick", attacks=FEW)
