@@ -14,6 +14,7 @@ from PIL import Image
 from support import fails, mini, run, write_photos
 
 from carso import data, deployed
+from carso.commands.options import prepare
 from carso.demo import RECORDS
 
 
@@ -210,6 +211,18 @@ def test_wrong_defence_layer_scenario_and_device(
         fails(capsys, "train", path, "--run", run_folder, says=says)
     path.write_text(text.replace("eps = 0.1", "eps = 8"))
     fails(capsys, "train", path, says=["line 7", "eps", "8/255", "8.0"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "given"),
+    [("auto", False, "cpu"), ("auto", True, "cuda"), ("cuda", True, "cuda"), ("cpu", True, "cpu")],
+)
+def test_the_device_is_a_gpu_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, asked: str, gpus: bool, given: str
+) -> None:
+    """And no process touches the first GPU before it has its own."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    assert prepare(asked, 1) == torch.device(given)
 
 
 def test_damaged_and_foreign_checkpoints_lose_nothing(

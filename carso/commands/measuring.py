@@ -56,7 +56,7 @@ def evaluate(
     ] = 1024,
     data: DataOption = None,
     download: DownloadOption = False,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     nodes: NodesOption = 1,
     threads: ThreadsOption = 0,

@@ -27,7 +27,9 @@ DataOption = Annotated[
     Path | None, typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA).")
 ]
 ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own choice.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, ...; auto: a GPU where there is one.")
+]
 DownloadOption = Annotated[bool, typer.Option(help="Download the data set if missing.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the scenario's own.")]
 DevicesOption = Annotated[int, typer.Option(help="Processes per machine, a device each.")]
@@ -61,9 +63,11 @@ def prepare(device: str, threads: int) -> torch.device:
         raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
     if threads := threads or tuning.current().threads:
         torch.set_num_threads(threads)
+    gpus = torch.cuda.is_available()
     try:
-        place = torch.device(device)
-        torch.zeros(1, device=place).item()
+        place = torch.device(("cuda" if gpus else "cpu") if device == "auto" else device)
+        if place != torch.device("cuda") or not gpus:  # of many processes each has a GPU of its own
+            torch.zeros(1, device=place).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise CarsoError(f"device {device!r} is not usable here: {reason}") from None

@@ -44,7 +44,7 @@ def reproduce(
     ] = False,
     data: DataOption = None,
     download: DownloadOption = False,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     nodes: NodesOption = 1,
     precision: PrecisionOption = "32-true",

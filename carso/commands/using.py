@@ -51,19 +51,21 @@ def predict(
     candidates: Annotated[Path | None, typer.Option(help="Folder to draw them in.")] = None,
     classifier: OwnOption = None,
     seed: Annotated[int, typer.Option(help="Of the defence's noise.")] = 0,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Label images: label, probability, and what the classifier alone would say."""
     from carso.prediction import predict_files
 
-    prepare(device, 0)
+    place = prepare(device, 0)
     options: dict[str, Any] = {"seed": seed, "classifier": own_classifier(classifier)}
     if samples is not None:
         options["samples"] = samples
     if aggregation:
         options["aggregation"] = aggregation
-    found = predict_files(defence, images, device=device, candidates=candidates, options=options)
+    found = predict_files(
+        defence, images, device=str(place), candidates=candidates, options=options
+    )
     if as_json:
         print(json.dumps(found, indent=1))
         return
