@@ -22,13 +22,13 @@ app.command("import")(import_)  # a word that Python keeps for itself
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line and exit code 2."""
+    """Run the command line; a user's mistake is one line and exit code 2, a lost process code 3."""
     try:
         code = app(standalone_mode=False)
     except CarsoError as error:
         if worth_saying(error):
             print(f"carso: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.code)
     except typer.exceptions.TyperException as error:  # a missing argument, an unknown option
         print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
         sys.exit(2)

@@ -4,5 +4,7 @@
 class CarsoError(ValueError):
     """Bad input: the message is one line that says what was wrong and what would be right.
 
-    The command line prints it without a traceback and exits with code 2.
+    The command line prints it without a traceback and exits with `code`.
     """
+
+    code = 2

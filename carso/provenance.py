@@ -32,6 +32,7 @@ def provenance() -> dict[str, Any]:
             "processor": platform.machine(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
+            "processes": processes(),
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
     }
@@ -46,12 +47,27 @@ def in_use() -> dict[str, Any]:
     return found
 
 
+def processes() -> int:
+    """How many processes share the work."""
+    import torch.distributed as group
+
+    together = group.is_available() and group.is_initialized()
+    return group.get_world_size() if together else 1
+
+
 def command() -> str:
-    """The command line of this process, of paths only the last part; empty if it is not carso's."""
+    """The command line of this process, of paths from the root only the last part; empty if it is
+    neither carso's nor that of a script of its checkout."""
     program, *words = sys.argv
-    if Path(program).stem not in ("carso", "cli"):
+    path = Path(program)
+    here = Path(__file__).parent.parent
+    if path.stem in ("carso", "cli"):
+        begin = ["carso"]
+    elif path.suffix == ".py" and path.resolve().is_relative_to(here):
+        begin = ["python", str(path.resolve().relative_to(here))]
+    else:
         return ""
-    return shlex.join(["carso", *(Path(word).name if "/" in word else word for word in words)])
+    return shlex.join([*begin, *(Path(w).name if w.startswith("/") else w for w in words)])
 
 
 def versions() -> dict[str, str]:

@@ -117,6 +117,8 @@ ALONE = Ranks()
 class OtherEndedError(CarsoError):
     """A process of the run that this one works with is gone."""
 
+    code = 3
+
 
 @contextmanager
 def speaking() -> Iterator[None]:
@@ -125,6 +127,7 @@ def speaking() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = next(iter(str(error).splitlines()), "")
+        reason = reason.rpartition("] ")[2].partition(". ")[0]  # without the place in gloo's source
         raise OtherEndedError(
             f"another process of this run has ended ({reason}); {AGAIN}"
         ) from None
@@ -189,4 +192,4 @@ def watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(5)
     print(f"carso: the first process of this run has ended; {AGAIN}", file=sys.stderr)
-    os._exit(2)
+    os._exit(OtherEndedError.code)

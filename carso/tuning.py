@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,10 @@ class Tuning:
     """Where a command leaves it open; 0: torch's own choice."""
     ratios: dict[str, float] = field(default_factory=dict)
     """Time of each alternative over that of what stands above as the default."""
+
+    def same(self) -> bool:
+        """Whether nothing but the defaults was chosen."""
+        return replace(self, ratios={}) == Tuning()
 
 
 def place() -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from carso import files
 from carso.deployed import read_description
@@ -37,9 +38,18 @@ def main() -> None:
             "identity": found["identity"],
             "history": history,
             "best": best,
-            "provenance": provenance(),
+            "provenance": made(given.run),
         },
     )
+
+
+def made(run: Path) -> dict[str, Any]:
+    """How the run was made if it is finished, else how this record was."""
+    finished = run / "hardening.json"
+    if finished.exists():
+        found: dict[str, Any] = files.read_json(finished)["provenance"]
+        return found
+    return provenance()
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def killed(folder: Path, *words: str, ready: Callable[[], bool], victim: str = "
     while victim == "first" and alive(other):
         assert time.monotonic() < end
         time.sleep(0.1)
-    assert run.returncode != 0
+    assert run.returncode == (-signal.SIGKILL if victim == "first" else 3)
     return said
 
 

@@ -221,7 +221,12 @@ def test_the_paper_scale_says_what_it_needs_before_it_starts(
     assert code == 2
     assert "A100" in out
     assert len(err.strip().splitlines()) == 1
+    for need in ("cifar10_a3_b10_t4_20m_w", "cifar100_a5_b12_t4_50m_w", "--weights", "--data"):
+        assert need in err
+    assert "cutmix" not in err  # which another table needs
+    code, _, err = run(capsys, *(words[:1]), "classifiers", *words[2:])
     assert "cifar10_linf_wrn28-10_cutmix_ddpm_v2" in err
+    assert str(tmp_path) not in err
     assert not (tmp_path / "out").exists()
 
 

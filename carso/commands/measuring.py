@@ -17,6 +17,7 @@ from carso.commands.options import (
     NodesOption,
     OwnOption,
     ThreadsOption,
+    UnhardenedOption,
     own_classifier,
     prepare,
 )
@@ -33,6 +34,7 @@ def evaluate(
     on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
     bare: Annotated[bool, typer.Option("--bare", help="The classifier alone.")] = False,
+    unhardened: UnhardenedOption = False,
     aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
     classifier: OwnOption = None,
     examples: Annotated[
@@ -78,13 +80,15 @@ def evaluate(
     words = [*chosen, str(images)] if chosen else [label, str(images)]
     if examples is not None:
         words = [examples.stem]
-    name = "-".join([Path(defence).name, *(["bare"] if bare else []), *words])
+    kind = [word for word, asked in (("bare", bare), ("unhardened", unhardened)) if asked]
+    name = "-".join([Path(defence).name, *kind, *words])
     path = out or Path("records") / f"{name}.json"
     with progress(shown=ranks.first) as bars:
         record = evaluate_named(
             defence,
             Images(count=images, split=split, on=on, folder=data, download=download),
             bare=bare,
+            hardened=False if unhardened else None,
             aggregation=aggregation,
             classifier=own_classifier(classifier),
             max_batch=max_batch,

@@ -26,7 +26,9 @@ app = typer.Typer(
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA).")
 ]
-ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own choice.")]
+ThreadsOption = Annotated[
+    int, typer.Option(help="CPU threads; 0: what `carso doctor --tune` found, or torch's choice.")
+]
 DeviceOption = Annotated[
     str, typer.Option(help="cpu, cuda, cuda:1, ...; auto: a GPU where there is one.")
 ]
@@ -39,6 +41,9 @@ RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default
 OwnOption = Annotated[
     Path | None,
     typer.Option("--classifier", help="The Python file that makes it, if it is your own."),
+]
+UnhardenedOption = Annotated[
+    bool, typer.Option("--unhardened", help="The paper's purifier of a run that is hardened too.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 

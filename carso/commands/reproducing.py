@@ -56,7 +56,7 @@ def reproduce(
     """
     from carso.progress import progress
     from carso.ranks import launch
-    from carso.reproduction import TABLES, Workshop, read_scale
+    from carso.reproduction import TABLES, Workshop, read_scale, runs_needed
     from carso.reproduction.writing import as_lines, write
 
     planned = read_scale(scale)
@@ -66,7 +66,7 @@ def reproduce(
     place = prepare(device, threads)
     ranks, place = launch(device=place, devices=devices, nodes=nodes, precision=precision)
     if ranks.first:
-        print(f"scale {scale}: {planned.what}; needs {planned.needs}", flush=True)
+        print(f"scale {scale}: {planned.what}; needs at most {planned.needs}", flush=True)
     with progress(shown=ranks.first) as bars:
         shop = Workshop(
             scale=planned,
@@ -80,10 +80,11 @@ def reproduce(
             retrain=retrain,
             ranks=ranks,
         )
+        wanted = list(TABLES) if table == "all" else [table]
         if scale == "paper":
-            shop.check_needs()
+            shop.check_needs(runs_needed(shop, wanted))
         made = []
-        for name in TABLES if table == "all" else (table,):
+        for name in wanted:
             made.append(TABLES[name](shop))
             if ranks.first:
                 write(folder, made[-1])

@@ -104,6 +104,8 @@ def harden(
     from carso import scenario_file
     from carso.threat import Linf
 
+    if not classifier.is_file():
+        raise CarsoError(f"--classifier: there is no file {classifier}")
     settings = scenario_file.read(scenario)
     if settings.hardening is None:
         raise CarsoError(f"scenario {settings.name} has no [hardening]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from carso.commands.options import (
     JsonOption,
     OwnOption,
     ThreadsOption,
+    UnhardenedOption,
     own_classifier,
     prepare,
     print_table,
@@ -47,6 +49,7 @@ def predict(
     defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
     images: Annotated[list[Path], typer.Argument(help="Image files, or .npy in [0, 1].")],
     samples: Annotated[int | None, typer.Option(help="Candidates per image.")] = None,
+    unhardened: UnhardenedOption = False,
     aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
     candidates: Annotated[Path | None, typer.Option(help="Folder to draw them in.")] = None,
     classifier: OwnOption = None,
@@ -59,6 +62,8 @@ def predict(
 
     place = prepare(device, 0)
     options: dict[str, Any] = {"seed": seed, "classifier": own_classifier(classifier)}
+    if unhardened:
+        options["hardened"] = False
     if samples is not None:
         options["samples"] = samples
     if aggregation:
@@ -103,7 +108,9 @@ def doctor(
     if tune:
         from carso.tuning_measures import ratios
 
-        tuning.keep(tuning.chosen(ratios()))
+        print("measuring for a minute or two ...", file=sys.stderr)
+        found = tuning.chosen(ratios())
+        kept = tuning.keep(found)
     facts = provenance()
     facts["tuning"] = asdict(tuning.current())
     facts["data"] = dict(data_sets.available(data))
@@ -111,6 +118,14 @@ def doctor(
     if as_json:
         print(json.dumps(facts, indent=1))
         return
+    if tune:
+        print_table(
+            ("alternative", "time over the default's"),
+            [(name, f"{value:.2f}") for name, value in found.ratios.items()],
+        )
+        changed = "the defaults are as fast here" if found.same() else "later commands use it"
+        print(f"kept in {kept}: {changed}")
+    facts["tuning"].pop("ratios")
     for key in ("versions", "hardware", "data", "weights", "tuning"):
         print(f"{key}:")
         for name, value in facts[key].items():

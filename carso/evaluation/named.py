@@ -61,6 +61,7 @@ def evaluate_named(
     *,
     bare: bool,
     aggregation: str,
+    hardened: bool | None = None,
     classifier: nn.Module | None = None,
     max_batch: int | None = None,
     final_classifier: nn.Module | None = None,
@@ -72,8 +73,10 @@ def evaluate_named(
     ranks: Ranks = ALONE,
     **settings: Any,
 ) -> dict[str, Any]:
-    """The record of a shipped defence or of a run; with `bare`, of its classifier alone."""
+    """The record of a shipped defence or of a run; with `bare`, of its classifier alone; with
+    `hardened=False`, of the paper's purifier of a run that was hardened as well."""
     chosen: dict[str, Any] = {"aggregation": aggregation} if aggregation else {}
+    chosen["hardened"] = hardened
     if final_classifier is not None:
         chosen["final_classifier"] = final_classifier
     defence: Deployed | Stored
@@ -86,7 +89,9 @@ def evaluate_named(
         )
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
-        "posterior_kl": posterior_kl(folder_of(name)),
+        "posterior_kl": posterior_kl(
+            folder_of(name), hardened=defence.scenario.hardening is not None and hardened is None
+        ),
     }
     classes = defence.classes
     if examples is not None:
@@ -121,10 +126,11 @@ def evaluate_named(
     )
 
 
-def posterior_kl(folder: Path) -> float | None:
-    """The KL of the posterior in the last epoch of training, where a record of it is found."""
+def posterior_kl(folder: Path, *, hardened: bool = False) -> float | None:
+    """The KL of the posterior in the last epoch of training, where a record of it is found; a
+    hardened purifier has none."""
     path = folder / "purifier.json"
-    if not path.is_file():
+    if hardened or not path.is_file():
         return None
     history = files.read_json(path).get("history") or [{}]
     found = history[-1].get("kl")

@@ -198,7 +198,8 @@ def refuse_another(path: Path, settings: dict[str, Any]) -> None:
     if not all(same.values()):
         other = ", ".join(what for what, equal in same.items() if not equal)
         raise CarsoError(
-            f"{path} holds the record of an evaluation with other {other}; write this one elsewhere"
+            f"{path} holds the record of an evaluation with other {other}; write this one "
+            "elsewhere, by --out FILE"
         )
 
 

@@ -2,7 +2,7 @@
 
 from carso.reproduction.plan import Scale, read_scale, scales
 from carso.reproduction.sheet import Reproduced
-from carso.reproduction.tables import TABLES
+from carso.reproduction.tables import TABLES, runs_needed
 from carso.reproduction.workshop import Workshop
 
-__all__ = ["TABLES", "Reproduced", "Scale", "Workshop", "read_scale", "scales"]
+__all__ = ["TABLES", "Reproduced", "Scale", "Workshop", "read_scale", "runs_needed", "scales"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from carso.published import Column
 from carso.reproduction.plan import Bench
@@ -50,7 +51,9 @@ def times(shop: Workshop) -> Reproduced:
         def hardware(run: str = run) -> str:
             found = next(iter(shop.minutes(run).values()))["hardware"]
             gpus = ", ".join(found["gpus"])
-            return gpus or f"{found['threads']} thread(s) of a CPU, beside other work"
+            number = found.get("processes", 1)
+            words = gpus or f"CPU, {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
+            return words if number == 1 else f"{number} processes, each: {words}"
 
         sheet.row(
             who,
@@ -60,7 +63,7 @@ def times(shop: Workshop) -> Reproduced:
             hardening=minutes("hardening"),
             **{"with": hardware},
         )
-    sheet.note("The paper trained on 8, 4 and 8 A100 GPUs.")
+    sheet.note("In minutes, from the record of each training; the paper's on 8, 4 and 8 A100 GPUs.")
     return sheet.finished()
 
 
@@ -215,6 +218,14 @@ def defences(shop: Workshop) -> list[tuple[Bench, str, str]]:
         if bench.hardened:
             found.append((bench, bench.hardened, "measured here, hardened"))
     return found
+
+
+def runs_needed(shop: Workshop, names: Iterable[str]) -> list[str]:
+    """The runs that these tables rest on and that are not there yet, in the plan's order."""
+    looking = replace(shop, make=False, asked=set())
+    for name in names:
+        TABLES[name](looking)
+    return [name for name in shop.scale.runs if name in looking.asked]
 
 
 TABLES: dict[str, Callable[[Workshop], Reproduced]] = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +70,8 @@ class Workshop:
     retrain: bool = False
     make: bool = True
     """Whether to make what is not there; else it is missing."""
+    asked: set[str] = field(default_factory=set)
+    """The runs that were not there when they were asked for."""
     seed: int = 0
     ranks: Ranks = ALONE
 
@@ -83,8 +84,9 @@ class Workshop:
         path = folder / f"{subject.name}-{measurement}.json"
         if self.ranks.told(path.exists()):
             return self.checked(path, subject, wanted)
+        self.asked.update(name for name in (subject.run, subject.final) if name)
         self.may_make(f"the record {path.name}")
-        final = None
+        scenario, final = self.scenario(subject.run), None
         if subject.final:
             final = stored(folder_of(self.run(subject.final)), None, self.device).classifier
         try:
@@ -110,8 +112,8 @@ class Workshop:
                 out=path,
                 ranks=self.ranks,
             )
-        except DataNotFoundError as error:
-            raise Missing(str(error)) from None
+        except DataNotFoundError:
+            raise Missing(f"the data {scenario.data.set} are not here") from None
 
     def checked(self, path: Path, subject: Subject, wanted: Measurement) -> Record:
         """The record in a file, if it is of this measurement."""
@@ -150,13 +152,14 @@ class Workshop:
         """The shipped name or the folder of a run, trained if need be."""
         if name in names() and not self.retrain:
             return name
+        self.asked.add(name)
         self.may_make(f"the run {name}")
         folder, planned = self.folder / "runs" / name, self.scale.runs[name]
         scenario = self.scenario(name)
         try:
             data = load_data(scenario, self.data, download=self.download)
-        except DataNotFoundError as error:
-            raise Missing(str(error)) from None
+        except DataNotFoundError:
+            raise Missing(f"the data {scenario.data.set} are not here") from None
         train(
             scenario,
             data,
@@ -187,31 +190,35 @@ class Workshop:
         for path in self.brought(planned.bring):
             if path.is_file():
                 return path
-        where = self.weights or Path("FOLDER")
-        raise Missing(f"the classifier {planned.bring} is not here: {where}/{planned.bring}.pt")
+        raise Missing(f"the classifier {planned.bring} is not here; --weights names its folder")
 
     def brought(self, name: str) -> list[Path]:
         """Where a classifier that the user brings may lie."""
         folder = self.weights
         return [folder / f"{name}{end}" for end in ENDS] if folder else []
 
-    def check_needs(self) -> None:
-        """Say in one line all that is not here, before anything long begins."""
-        missing = []
-        for name, planned in self.scale.runs.items():
-            scenario = self.scenario(name)
-            needs: list[Callable[[], object]] = [partial(self.given, planned)]
-            if not self.download:
-                needs.append(partial(load_data, scenario, self.data))
-            for need in needs:
-                try:
-                    need()
-                except CarsoError as error:
-                    missing.append(str(error))
-        if missing:
-            raise Missing(
-                f"the scale {self.scale.name} needs more: {'; '.join(dict.fromkeys(missing))}"
+    def check_needs(self, runs: Iterable[str]) -> None:
+        """Say in one line all that these runs need and is not here, before anything long begins."""
+        weights, data = [], []
+        for name in runs:
+            bring, scenario = self.scale.runs[name].bring, self.scenario(name)
+            if bring and not any(path.is_file() for path in self.brought(bring)):
+                weights.append(bring)
+            try:
+                if not self.download:
+                    load_data(scenario, self.data)
+            except DataNotFoundError:
+                data.append(scenario.data.set)
+        words = []
+        if weights:
+            words.append(
+                f"the classifiers {', '.join(dict.fromkeys(weights))}, files of these names "
+                f"({', '.join(ENDS[1:])}) in the folder that --weights names"
             )
+        if data:
+            words.append(f"the data {', '.join(dict.fromkeys(data))}, by --data or --download")
+        if words:
+            raise Missing(f"the scale {self.scale.name} needs more: {'; '.join(words)}")
 
     def minutes(self, name: str) -> dict[str, Record]:
         """By stage, how long the training of a run took, and with what."""

@@ -1,5 +1,6 @@
 """`carso evaluate NAME`: the right images, the right model, the right settings."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,12 @@ def silent(what: str, total: int) -> Callable[[int], None]:
     return lambda done: None
 
 
-def evaluated(images: Images, **settings: Any) -> dict[str, Any]:
+def evaluated(images: Images, *, name: str = "fashion", **settings: Any) -> dict[str, Any]:
     chosen = {
         "bare": False, "aggregation": "", "eps": None, "examples": None, "device": CPU,
         "counted": silent, "seed": 0, **settings,
     }  # fmt: skip
-    return evaluate_named("fashion", images, **chosen)
+    return evaluate_named(name, images, **chosen)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,24 @@ def test_settings_of_the_defence_go_to_the_defence(asked: list[dict[str, Any]]) 
     evaluated(EMBEDDED, eps=0.1, aggregation="majority-vote")
     assert asked[0]["eps"] == 0.1
     assert asked[0]["model"].aggregation == "majority-vote"
+
+
+def test_of_a_hardened_run_the_papers_purifier_can_be_asked_for(
+    asked: list[dict[str, Any]], defence: Deployed, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(SHIPPED / "fashion-hardened", run)
+    for name in ("purifier.safetensors", "purifier.json"):
+        shutil.copy(SHIPPED / "fashion" / name, run / name)
+    for hardened in (None, False):
+        evaluated(EMBEDDED, name=str(run), hardened=hardened)
+    first, second = asked
+    assert first["model"].aggregation == "anchored"
+    assert first["about"]["posterior_kl"] is None  # it has learnt without one
+    assert second["model"].aggregation == "double-exponential"
+    assert second["about"]["posterior_kl"] == posterior_kl(SHIPPED / "fashion")
+    weights, shipped = (m.purifier.state_dict() for m in (second["model"], defence))
+    assert all(torch.equal(weights[key], value) for key, value in shipped.items())
 
 
 def test_bare_is_the_classifier_alone(asked: list[dict[str, Any]]) -> None:
