@@ -101,7 +101,7 @@ def anchors() -> str:
 
 
 def baselines() -> str:
-    """Adversarial training that went on from the classifier of `fashion`, epoch by epoch."""
+    """Adversarial training that went on from a shipped classifier, epoch by epoch."""
     rows = []
     for path in sorted((RESULTS / "baselines").glob("*.csv")):
         with path.open(encoding="utf-8") as file:
