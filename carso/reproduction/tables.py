@@ -109,9 +109,9 @@ def aggregation(shop: Workshop) -> Reproduced:
             who,
             scenario=bench.name,
             dataset=shop.scenario(run).data.set,
-            carso_clean=sheet.clean(Subject(run=run), "adaptive-few"),
+            carso_clean=sheet.clean(Subject(run=run), "adaptive"),
             carso_randaa=sheet.worst(Subject(run=run), "randaa-released"),
-            carso_adaptive=sheet.worst(Subject(run=run), "adaptive-few"),
+            carso_adaptive=sheet.worst(Subject(run=run), "adaptive"),
             **cells,
         )
     sheet.note("randAA is on each aggregation's output; of CARSO, as the released code has it.")
@@ -149,13 +149,14 @@ def ablation(shop: Workshop) -> Reproduced:
             "none": Subject(run=bench.defence),
         }
         for name, subject in rows.items():
+            few = "" if name == "none" else "-few"  # whose records the table `results` has already
             sheet.row(
                 "measured here",
                 dataset=shop.scenario(bench.defence).data.set,
                 ablation=name,
-                clean=sheet.clean(subject, "adaptive-few"),
-                randaa=sheet.worst(subject, "randaa-released-few"),
-                adaptive=sheet.worst(subject, "adaptive-few"),
+                clean=sheet.clean(subject, f"adaptive{few}"),
+                randaa=sheet.worst(subject, f"randaa-released{few}"),
+                adaptive=sheet.worst(subject, f"adaptive{few}"),
             )
     return sheet.finished()
 
