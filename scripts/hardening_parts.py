@@ -6,7 +6,7 @@ import csv
 
 from records import RESULTS, WEIGHTS, record
 
-HARDENED = ("fashion-hardened", "fashion-retrofit")
+HARDENED = ("fashion-hardened", "fashion-retrofit", "cifar10-small-hardened")
 GROUPS = {
     "around an adversarially trained classifier": (
         "fashion-bare-adaptive",
@@ -80,9 +80,9 @@ def hardened_epochs() -> str:
     return "\n\n".join(parts)
 
 
-def anchors() -> str:
-    """The weights that were tried for the anchor of `fashion-hardened`."""
-    found = record(WEIGHTS / "fashion-hardened" / "anchor.json")
+def anchors(name: str = "fashion-hardened") -> str:
+    """The weights that were tried for the anchor of a hardened defence."""
+    found = record(WEIGHTS / name / "anchor.json")
     rows = [
         f"| {row['anchor']:g}{', chosen' if row['anchor'] == found['anchor'] else ''} | "
         f"{row['clean']:.4f} | {row['attacked']:.3f} |"

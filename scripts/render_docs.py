@@ -178,6 +178,7 @@ PARTS = {
     "hardening": hardening,
     "hardened-epochs": hardened_epochs,
     "anchors": anchors,
+    "anchors-cifar10-small-hardened": partial(anchors, "cifar10-small-hardened"),
     "baselines": baselines,
     "trials": trials,
     "samples": samples,
