@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from subprocess import Popen
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -146,6 +147,10 @@ def launch(
         return Ranks(precision=precision), device
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy
+    from lightning_fabric.strategies.launchers import subprocess_script
+
+    # Its own watch over the processes kills this one without a word; ours, below, says why.
+    subprocess_script._launch_process_observer = lambda child_processes: None
 
     backend = "nccl" if device.type == "cuda" else "gloo"
     threads, parent = torch.get_num_threads(), os.getppid()
@@ -164,7 +169,9 @@ def launch(
         ) from None
     torch.set_num_threads(threads)  # Fabric has set its own number
     if fabric.global_rank > 0:
-        Thread(target=watch, args=(parent,), daemon=True).start()
+        Thread(target=watch_parent, args=(parent,), daemon=True).start()
+    elif started := getattr(fabric.strategy.launcher, "procs", []):
+        Thread(target=watch_children, args=(started,), daemon=True).start()
     return Ranks(fabric.global_rank, fabric.world_size, precision), fabric.device
 
 
@@ -187,9 +194,25 @@ def check_launch(device: torch.device, devices: int, nodes: int, precision: str)
         )
 
 
-def watch(parent: int) -> None:
+def watch_parent(parent: int) -> None:
     """End this process within seconds of the one that started it, whatever it is busy with."""
     while os.getppid() == parent:
         time.sleep(5)
-    print(f"carso: the first process of this run has ended; {AGAIN}", file=sys.stderr)
+    leave("the first process of this run has ended")
+
+
+def watch_children(processes: Sequence[Popen[bytes]]) -> None:
+    """End this process within seconds of one that it started and that failed."""
+    while not all(process.poll() == 0 for process in processes):
+        codes = [process.poll() or 0 for process in processes]
+        if any(codes):
+            if min(codes) >= 0:  # not killed: it met a mistake, as this one may, which then says so
+                time.sleep(5)
+            leave("another process of this run has ended")
+        time.sleep(0.5)
+
+
+def leave(why: str) -> None:
+    """End this process at once."""
+    print(f"carso: {why}; {AGAIN}", file=sys.stderr, flush=True)
     os._exit(OtherEndedError.code)
