@@ -13,10 +13,9 @@ import argparse
 import dataclasses
 import json
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
+from measuring import timed
 from synthetic import random_images
 
 from carso import scenario_file
@@ -31,12 +30,6 @@ from carso.training.stages import purifier_stage
 CPU = torch.device("cpu")
 PAPER = {"steps": 40, "step_size": 0.01}
 """The attacks of the paper."""
-
-
-def timed(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def stage_of(scenario: Scenario, count: int) -> PurifierStage:

@@ -8,7 +8,6 @@ import hashlib
 import json
 import pickle
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +17,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from support import mini
+from support import mini, run
 from torch import Tensor
 
 import carso
 from carso import data, tensor_files
 from carso.classifiers import zoo
 from carso.classifiers.frozen import freeze
-from carso.cli import main
 from carso.deployed import Deployed, purifier_of
 from carso.errors import CarsoError
 from carso.evaluation import named
@@ -335,23 +333,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "theirs"
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error."""
-    arguments, sys.argv = sys.argv, ["carso", *map(str, words)]
-    try:
-        main()
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    finally:
-        sys.argv = arguments
-    return code, *capsys.readouterr()
-
-
 def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     """The one line with which `carso import` refuses; it leaves nothing behind."""
     before = {path: path.stat().st_mtime_ns for path in Path.cwd().rglob("*")}
-    code, _, error = command(capsys, "import", *words)
+    code, _, error = run(capsys, "import", *words)
     assert code == 2, error
     assert error.startswith("carso: ")
     assert len(error.strip().splitlines()) == 1, error
@@ -365,7 +350,7 @@ SCENARIO = ("--scenario", "small.toml")
 def test_the_command_makes_a_run_and_says_how_to_evaluate_it(
     small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, error = command(capsys, "import", small, *SCENARIO)
+    code, out, error = run(capsys, "import", small, *SCENARIO)
     assert code == 0, error
     for word in (
         "carso evaluate runs/small --suite adaptive --images 1000",
@@ -376,7 +361,7 @@ def test_the_command_makes_a_run_and_says_how_to_evaluate_it(
     assert defence.predict(torch.rand(1, 3, 32, 32)).shape == (1,)
     # Again: nothing to do, and nothing touched.
     made = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*")}
-    assert command(capsys, "import", small, *SCENARIO)[0] == 0
+    assert run(capsys, "import", small, *SCENARIO)[0] == 0
     assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*")} == made
 
 
@@ -442,7 +427,7 @@ def test_missing_files_are_named(small: Path, capsys: pytest.CaptureFixture[str]
     assert "lacks small_decoder" in refused(capsys, small, *SCENARIO)
     (small / "elsewhere").rename(small / "small_decoder.safetensors")
     (small / "small_classifier").rename(small / "other_classifier")
-    command(capsys, "import", small, *SCENARIO, "--run", "by-its-other-name")
+    run(capsys, "import", small, *SCENARIO, "--run", "by-its-other-name")
     assert carso.load("by-its-other-name").classes[0] == "airplane"
     shutil.copy(small / "other_classifier", small / "small_classifier")
     error = refused(capsys, small, *SCENARIO)
@@ -498,7 +483,7 @@ def test_a_folder_of_something_else_is_left_alone(
         capsys, small, *SCENARIO, "--run", taken / "letter.txt"
     )
     (taken / "letter.txt").unlink()
-    assert command(capsys, "import", small, *into)[0] == 0  # an empty folder is free
+    assert run(capsys, "import", small, *into)[0] == 0  # an empty folder is free
     assert sorted(path.name for path in taken.iterdir()) == [
         "classifier.json",
         "classifier.safetensors",
@@ -555,7 +540,7 @@ def test_a_defence_with_numbered_classes_is_evaluated_on_named_ones(
 ) -> None:
     write_small(tmp_path, data_set="cifar100", classes=100)
     monkeypatch.chdir(tmp_path)
-    code, out, error = command(capsys, "import", "theirs", *SCENARIO, "--run", "run")
+    code, out, error = run(capsys, "import", "theirs", *SCENARIO, "--run", "run")
     assert code == 0, error
     assert "numbered" in out
     defence = carso.load("run")
@@ -563,7 +548,7 @@ def test_a_defence_with_numbered_classes_is_evaluated_on_named_ones(
     asked = []
     monkeypatch.setattr(named, "evaluate", lambda *_, **settings: asked.append(settings) or {})
     words = ("evaluate", "run", "--images", "5", "--data", cifar100(tmp_path), "--json")
-    code, out, error = command(capsys, *words)
+    code, out, error = run(capsys, *words)
     assert code == 0, error
     assert asked[0]["classes"][7] == "animal 7"
 
