@@ -33,14 +33,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
     tiny, gone = str(folder / "tiny.toml"), str(folder / "gone.toml")
     paper = ("classifier", "purifier")
     cheap = Measurement(images=4, suite="quick", attacks=FEW)
-    names = (
-        "adaptive",
-        "adaptive-few",
-        "randaa-released",
-        "randaa-released-few",
-        "randaa",
-        "pgd-eot",
-    )
+    names = ("adaptive", "adaptive-few", "randaa-released", "randaa", "pgd-eot")
     return Scale(
         name="tiny",
         what="a test",
@@ -113,7 +106,7 @@ def test_a_scale_names_only_what_it_has(name: str) -> None:
     for planned in scale.runs.values():
         assert not planned.classifier or planned.classifier in scale.runs
     wanted = {"standard", "adaptive", "adaptive-few", "randaa-released", "randaa", "pgd-eot"}
-    wanted |= {"standard-few", "randaa-released-few", "high-eps", "high-eps-adaptive"}
+    wanted |= {"standard-few", "high-eps", "high-eps-adaptive"}
     assert wanted == scale.measurements.keys()
     with pytest.raises(CarsoError, match="small, paper"):
         read_scale("huge")
@@ -206,6 +199,20 @@ def test_a_record_of_another_measurement_is_refused(shop: Workshop, tmp_path: Pa
         CarsoError, match="suite is margin@mean-logits, wanted is apgd-ce@mean-logits"
     ):
         replace(shop, records=tmp_path).record(Subject(run="tiny", bare=True), "standard")
+
+
+def test_a_record_of_more_images_will_do_and_one_of_fewer_will_not(
+    shop: Workshop, scale: Scale
+) -> None:
+    def asking(images: int) -> Workshop:
+        wanted = replace(scale.measurements["adaptive"], images=images)
+        changed = replace(scale, measurements={**scale.measurements, "adaptive": wanted})
+        return replace(shop, scale=changed)
+
+    found = shop.record(Subject(run="tiny"), "adaptive")
+    assert asking(3).record(Subject(run="tiny"), "adaptive") == found
+    with pytest.raises(CarsoError, match="images is 4, wanted is 5"):
+        asking(5).record(Subject(run="tiny"), "adaptive")
 
 
 def test_a_record_of_missing_data_says_which(shop: Workshop) -> None:

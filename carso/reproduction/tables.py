@@ -155,7 +155,7 @@ def ablation(shop: Workshop) -> Reproduced:
                 dataset=shop.scenario(bench.defence).data.set,
                 ablation=name,
                 clean=sheet.clean(subject, f"adaptive{few}"),
-                randaa=sheet.worst(subject, f"randaa-released{few}"),
+                randaa=sheet.worst(subject, "randaa-released"),
                 adaptive=sheet.worst(subject, f"adaptive{few}"),
             )
     return sheet.finished()
@@ -174,7 +174,7 @@ def classifiers(shop: Workshop) -> Reproduced:
                 classifier_clean=sheet.clean(alone, "standard-few"),
                 classifier_aa=sheet.worst(alone, "standard-few"),
                 carso_clean=sheet.clean(defence, "adaptive-few"),
-                carso_randaa=sheet.worst(defence, "randaa-released-few"),
+                carso_randaa=sheet.worst(defence, "randaa-released"),
                 adaptive=sheet.worst(defence, "adaptive-few"),
             )
     return sheet.finished()

@@ -116,7 +116,7 @@ class Workshop:
             raise Missing(f"the data {scenario.data.set} are not here") from None
 
     def checked(self, path: Path, subject: Subject, wanted: Measurement) -> Record:
-        """The record in a file, if it is of this measurement."""
+        """The record in a file, if it is of this measurement, on as many images or more."""
         record = read_record(path)
         settings = self.scenario(subject.run)
         asked = {
@@ -128,7 +128,7 @@ class Workshop:
         }
         found = {
             "suite": record["suite"]["name"],
-            "images": record["data"]["count"],
+            "images": min(record["data"]["count"], wanted.images),
             "eps": record["threat"]["eps"],
             "seed": record["seed"],
             "kind": record["subject"]["kind"],

@@ -1,0 +1,120 @@
+"""Tries to refute a record: longer attacks on the images that it left standing by least.
+
+    python scripts/refute.py RECORD OUT [--run RUN] [--images 50] [--data DIR] [--threads 1]
+
+RECORD is what `carso evaluate` wrote of a shipped defence, of a run (`--run` says where it is), or
+with `--bare` of a classifier. Of the images that it counts as right on every draw, those with the
+smallest margins are attacked anew, with several times the effort of the adaptive suite. OUT is a
+JSON of how many break. An image far from the boundary tells nothing here, so this is no accuracy:
+the record's own figure is too high by at least the share of images that break.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from carso import files
+from carso.deployed import folder_of, load, stored
+from carso.evaluation.evaluate import evaluate, weights
+from carso.evaluation.named import Images
+from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
+from carso.evaluation.subject import Through
+from carso.progress import progress
+from carso.provenance import provenance
+
+
+def long_attacks(samples: int) -> Suite:
+    """Losses, targets, starts and queries as in AutoAttack standard, and more of the margin's."""
+    fresh, fixed = Through(samples=samples), Through(samples=samples, fixed=True)
+    return Suite(
+        name="refutation",
+        attacks=(
+            apgd("ce", 100, fixed, restarts=2),
+            apgd("dlr-targeted", 100, fixed, targets=9),
+            margin(200, 5, fresh),
+            black_box(1000),
+        ),
+        effort=Effort(images=1, steps=1, queries=1, eps=(0.0, 1.0)),
+    )
+
+
+def nearest(record: dict[str, Any], count: int) -> list[int]:
+    """Of the images that stand on all draws, the `count` with the smallest margins."""
+    images, draws = record["images"], record["suite"]["draws"]
+    standing = [i for i, right in enumerate(images["worst_right"]) if right == draws]
+    return sorted(standing, key=lambda i: images["worst_margin"][i])[:count]
+
+
+def run(
+    record: dict[str, Any], name: str, count: int, folder: Path | None, seed: int
+) -> dict[str, Any]:
+    """What longer attacks make of the nearest images of `record`."""
+    bare = record["subject"]["kind"] == "classifier"
+    defence = stored(folder_of(name), None, torch.device("cpu")) if bare else load(name)
+    model: nn.Module = defence.classifier if bare else defence
+    if weights(model) != record["subject"]["weights"]:
+        raise SystemExit(f"{name} has other weights than the record is about")
+    data = record["data"]
+    chosen = Images(count=data["count"], split=data["split"], on=data["set"], folder=folder)
+    pixels, labels = chosen.load(defence)[1].batch(slice(None))
+    index = nearest(record, count)
+    with progress() as bars:
+        found = evaluate(
+            model,
+            pixels[index],
+            labels[index],
+            eps=record["threat"]["eps"],
+            suite=long_attacks(record["suite"]["samples"]),
+            seed=seed,
+            draws=record["suite"]["draws"],
+            samples=record["suite"]["samples"],
+            name=name,
+            counted=bars.announced,
+        )
+    keys = ("name", "what", "attacked", "broken", "seconds")
+    right = found["images"]["worst_right"]
+    return {
+        "of": {
+            "subject": record["subject"],
+            "command": record["provenance"]["command"],
+            "revision": record["provenance"]["revision"],
+        },
+        "images": {"set": data["set"], "split": data["split"], "of": data["count"]},
+        "index": index,
+        "margin_before": [record["images"]["worst_margin"][i] for i in index],
+        "margin": found["images"]["worst_margin"],
+        "right": right,
+        "broken": sum(draws == 0 for draws in right),
+        "not_on_all_draws": sum(draws < found["suite"]["draws"] for draws in right),
+        "attacks": [{key: attack[key] for key in keys} for attack in found["attacks"]],
+        "threat": record["threat"],
+        "seed": seed,
+        "provenance": provenance(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--run", default="")
+    parser.add_argument("--images", type=int, default=50)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    record = files.read_json(given.record)
+    name = given.run or record["subject"]["name"]
+    found = run(record, name, given.images, given.data, given.seed)
+    files.write_json(given.out, found)
+    print(f"{found['broken']} of {len(found['index'])} images break")
+
+
+if __name__ == "__main__":
+    main()
