@@ -21,6 +21,7 @@ from torch import Tensor
 from carso import data as data_sets
 from carso.attacks.gradient import Model
 from carso.attacks.saved import read_examples
+from carso.columns import Row, Table
 from carso.deployed import Deployed, folder_of, load
 from carso.evaluation.evaluate import evaluate, silent
 from carso.evaluation.named import posterior_kl
@@ -32,7 +33,7 @@ from carso.evaluation.subject import Through
 from carso.evaluation.suites import quick
 from carso.report import write_page
 from carso.report.figures import Purification, picture
-from carso.report.tables import Row, Table, interval
+from carso.report.tables import interval
 
 EFFORT = Effort(images=24, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
 EXAMPLES = "classifier-examples.safetensors"

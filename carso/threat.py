@@ -1,14 +1,17 @@
-"""What the attacker may do: change every pixel by at most eps, and stay an image."""
+"""What the attacker may do: change every pixel by at most eps, and stay an image.
+
+A scenario holds a threat, and is read without torch, so that a list of scenarios answers at once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Generator, Tensor
+from typing import TYPE_CHECKING
 
 from carso.errors import CarsoError
-from carso.randomness import uniform
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 ROUNDING = 1e-6
 """Slack for float32 rounding when an image is checked to lie inside the ball."""
@@ -35,10 +38,12 @@ class Linf:
         """The nearest images inside the ball around `origin` and inside [0, 1]."""
         low = (origin - self.eps).clamp_(min=0)
         high = (origin + self.eps).clamp_(max=1)
-        return torch.minimum(torch.maximum(images, low), high)
+        return images.maximum(low).minimum(high)
 
     def random_start(self, origin: Tensor, generator: Generator) -> Tensor:
         """A uniform draw from the ball, clipped to [0, 1]."""
+        from carso.randomness import uniform
+
         return (origin + self.eps * uniform(origin, generator)).clamp_(0, 1)
 
     def contains(self, images: Tensor, origin: Tensor) -> Tensor:

@@ -40,7 +40,8 @@ def title(name: str) -> str:
 
 def hardening() -> str:
     """Hardened defences beside their classifiers and the fair baselines."""
-    from carso.report.tables import as_markdown, summary
+    from carso.columns import as_markdown
+    from carso.report.tables import summary
 
     parts = []
     for where, names in GROUPS.items():

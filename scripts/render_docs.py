@@ -33,8 +33,8 @@ from scale_parts import SCALE_PARTS
 
 def demo() -> str:
     """The demo's table, as the command prints it."""
+    from carso.columns import as_text
     from carso.demo import RECORDS, table
-    from carso.report.tables import as_text
 
     lines = as_text(table([record(RESULTS / "demo" / f"{name}.json") for name in RECORDS]))
     return "\n".join(["```", *lines, "```"])
@@ -49,7 +49,8 @@ EVALUATIONS = (
 
 def evaluations() -> str:
     """The records of the shipped defence, one line each."""
-    from carso.report.tables import as_markdown, summary
+    from carso.columns import as_markdown
+    from carso.report.tables import summary
 
     found = [record(RESULTS / f"{name}.json") for name in EVALUATIONS]
     return as_markdown(summary(found))
@@ -63,7 +64,8 @@ def verdicts() -> str:
 
 def adaptive() -> str:
     """Attack by attack."""
-    from carso.report.tables import as_markdown, attacks, diagnostics
+    from carso.columns import as_markdown
+    from carso.report.tables import attacks, diagnostics
 
     found = record(RESULTS / "fashion-adaptive.json")
     command, seed = found["provenance"]["command"], found["seed"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from support import fails, mini, run, write_photos
 from carso import data, deployed
 from carso.commands.options import prepare
 from carso.demo import RECORDS
+from carso.errors import CarsoError
+from carso.evaluation import named
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +39,17 @@ def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "runs" / "mini"
 
 
-def test_help_needs_no_torch() -> None:
+def test_help_and_the_list_of_scenarios_need_no_torch() -> None:
     code = "import sys, carso.cli; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-    result = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "carso.cli", "--help"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert "torch" not in result.stderr
+    for word in ("--help", "scenarios"):
+        result = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "carso.cli", word],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert "torch" not in result.stderr
     started = time.perf_counter()
     subprocess.run([sys.executable, "-m", "carso.cli", "--help"], check=True, capture_output=True)
     assert time.perf_counter() - started < 5  # 0.2 s on a machine with nothing else to do
@@ -115,6 +119,32 @@ def test_evaluate_writes_a_record_and_report_a_page(
     fails(capsys, "report", path, says=["damaged", "accuracy.worst"])
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ((), "fashion-quick-200"),
+        (("--bare", "--images", "5"), "fashion-bare-standard-5"),
+        (("--eps", "0.95", "--attacks", "randaa, square"), "fashion-eps-0.95-randaa-square-200"),
+        (
+            ("--aggregation", "mean-logits", "--split", "validation", "--seed", "3"),
+            "fashion-mean-logits-validation-seed-3-quick-200",
+        ),
+        (("--on", "fashion-embedded", "--suite", "full"), "fashion-fashion-embedded-full-200"),
+    ],
+)
+def test_a_record_is_named_after_what_was_asked(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    name: str,
+) -> None:
+    def evaluate_named(*given: Any, out: Path, **settings: Any) -> None:
+        raise CarsoError(f"asked for {out}")
+
+    monkeypatch.setattr(named, "evaluate_named", evaluate_named)
+    fails(capsys, "evaluate", "fashion", *words, says=[str(Path("records") / f"{name}.json")])
+
+
 def test_wrong_words_for_evaluate_and_report(
     capsys: pytest.CaptureFixture[str], trained: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +157,9 @@ def test_wrong_words_for_evaluate_and_report(
     fails(capsys, "evaluate", trained, "--images", "2", "--eps", "0", says=["eps", "0"])
     fails(capsys, "evaluate", trained, "--images", "2", "--out", tmp_path, says=["folder"])
     fails(capsys, "evaluate", trained, "--images", "2", "--suite", "standard", says=["classifiers"])
+    bare = ("evaluate", trained, "--images", "2", "--bare")
+    fails(capsys, *bare, "--suite", "paper", says=["paper", "only a defence", "standard"])
+    fails(capsys, *bare, "--attacks", "randaa-released", says=["only a defence"])
     fails(capsys, "evaluate", "fashion", "--on", "mnist-like", says=["mnist-like"])
     fails(capsys, "report", tmp_path / "none.json", says=["none.json"])
     (tmp_path / "odd.json").write_text("{}")

@@ -80,7 +80,16 @@ def evaluate(
     words = [*chosen, str(images)] if chosen else [label, str(images)]
     if examples is not None:
         words = [examples.stem]
-    kind = [word for word, asked in (("bare", bare), ("unhardened", unhardened)) if asked]
+    changed = {
+        "bare": bare,
+        "unhardened": unhardened,
+        aggregation: bool(aggregation),
+        split: split != "test",
+        Path(on).name: bool(on),
+        f"eps-{eps}": eps is not None,
+        f"seed-{seed}": seed != 0,
+    }
+    kind = [word for word, asked in changed.items() if asked]
     name = "-".join([Path(defence).name, *kind, *words])
     path = out or Path("records") / f"{name}.json"
     with progress(shown=ranks.first) as bars:

@@ -88,6 +88,6 @@ def own_classifier(path: Path | None) -> nn.Module | None:
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Columns that line up, as plain text that can be copied."""
-    from carso.report.tables import as_text
+    from carso.columns import as_text
 
     print("\n".join(as_text((header, list(rows)))))

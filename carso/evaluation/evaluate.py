@@ -207,6 +207,11 @@ def planned(
         raise CarsoError(
             "AutoAttack standard is for classifiers; a defence takes quick, paper, adaptive or full"
         )
+    if plain and any(planned.released for planned in plan.attacks):
+        raise CarsoError(
+            f"{plan.name} attacks the released log-odds, which only a defence has; a classifier "
+            "takes quick, adaptive, full or standard"
+        )
     plan = for_classes(for_classifier(plan) if plain else plan, case.classes)
     if not plan.attacks:
         raise CarsoError(f"no attack of {plan.name} works with {case.classes} classes")

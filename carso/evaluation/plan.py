@@ -32,6 +32,11 @@ class Planned:
         return self.through is not None and self.through.view in ("log-prob", "released")
 
     @property
+    def released(self) -> bool:
+        """Whether it attacks the log-odds as the released code computes them."""
+        return self.through is not None and self.through.view == "released"
+
+    @property
     def black_box(self) -> bool:
         return isinstance(self.attack, Square)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from carso import files
+from carso.columns import as_latex, as_markdown, as_text
 from carso.evaluation import record as records
 from carso.report import tables
 
@@ -46,25 +47,25 @@ def terminal(found: Sequence[dict[str, Any]]) -> list[str]:
     """The tables of records as lines of text."""
     lines: list[str] = []
     if len(found) > 1:
-        lines += [*tables.as_text(tables.summary(found)), ""]
+        lines += [*as_text(tables.summary(found)), ""]
     for record in found:
         lines += [heading(record), record["verdict"], ""]
-        lines += [*tables.as_text(tables.attacks(record)), ""]
-        lines += [*tables.as_text(tables.diagnostics(record)), ""]
+        lines += [*as_text(tables.attacks(record)), ""]
+        lines += [*as_text(tables.diagnostics(record)), ""]
     return lines
 
 
 def markdown(found: Sequence[dict[str, Any]]) -> str:
     """The tables of records in Markdown."""
-    parts = [tables.as_markdown(tables.summary(found))] if len(found) > 1 else []
+    parts = [as_markdown(tables.summary(found))] if len(found) > 1 else []
     for record in found:
         parts += [f"## {heading(record)}", record["verdict"]]
-        parts += [tables.as_markdown(make(record)) for make in (tables.attacks, tables.diagnostics)]
+        parts += [as_markdown(make(record)) for make in (tables.attacks, tables.diagnostics)]
     return "\n\n".join(parts)
 
 
 def latex(found: Sequence[dict[str, Any]]) -> str:
     """The tables of records in LaTeX (package booktabs)."""
-    parts = [tables.as_latex(tables.summary(found), "All records")] if len(found) > 1 else []
-    parts += [tables.as_latex(tables.attacks(record), heading(record)) for record in found]
+    parts = [as_latex(tables.summary(found), "All records")] if len(found) > 1 else []
+    parts += [as_latex(tables.attacks(record), heading(record)) for record in found]
     return "\n\n".join(parts)

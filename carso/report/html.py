@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from carso.columns import Row, Table
 from carso.report import charts, plots, tables
 
 Record = dict[str, Any]
@@ -178,9 +179,9 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s ({minutes} min {rest} s)" if minutes else f"{seconds:.1f} s"
 
 
-def settings(record: Record) -> tables.Table:
+def settings(record: Record) -> Table:
     """What each attack was told, and what it spent."""
-    rows: list[tables.Row] = [
+    rows: list[Row] = [
         (
             attack["name"],
             attack["through"],

@@ -1,4 +1,4 @@
-"""Records as tables: plain text, Markdown, LaTeX."""
+"""Records as tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any
 
 import torch
 
+from carso.columns import Row, Table
 from carso.evaluation.statistics import Share, paired_difference, percent
-
-Row = tuple[str, ...]
-Table = tuple[Row, list[Row]]
-"""The header and the rows."""
 
 Record = dict[str, Any]
 
@@ -128,53 +125,3 @@ def interval(value: dict[str, float]) -> str:
 
 def signed(value: Share) -> str:
     return f"{value.value:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
-
-
-def as_text(table: Table) -> list[str]:
-    """The lines of a table as plain text that can be copied."""
-    header, rows = table
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, *rows)
-    ]
-
-
-def as_markdown(table: Table) -> str:
-    header, rows = table
-    lines = [header, tuple("---" for _ in header), *rows]
-    cells = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
-    return "\n".join(f"| {line} |" for line in cells)
-
-
-SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
-
-
-def as_latex(table: Table, caption: str) -> str:
-    """A `tabular` with booktabs rules inside a `table`."""
-    header, rows = table
-    body = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in (header, *rows)]
-    columns = "l" * len(header)
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{escaped(caption)}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            body[0],
-            r"\midrule",
-            *body[1:],
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
-    )
-
-
-def escaped(text: str) -> str:
-    return "".join(SPECIAL.get(letter, letter) for letter in text)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from carso import published
+from carso.columns import Row, Table
 from carso.published import Column, Value
-from carso.report.tables import Row, Table, interval
+from carso.report.tables import interval
 from carso.reproduction.workshop import Missing, Record, Subject, Workshop
 
 ADAPTIVE = Column("adaptive", "Adaptive, worst case", "accuracy")

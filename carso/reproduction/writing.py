@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from carso import files
-from carso.report.tables import as_latex, as_markdown, as_text
+from carso.columns import as_latex, as_markdown, as_text
 from carso.reproduction.sheet import Reproduced
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from carso import columns
 from carso.evaluation.statistics import percent
 from carso.report import tables
 
@@ -47,7 +48,7 @@ def attack(**changes: Any) -> dict[str, Any]:
     }
 
 
-def column(table: tables.Table, name: str) -> list[str]:
+def column(table: columns.Table, name: str) -> list[str]:
     header, rows = table
     return [row[header.index(name)] for row in rows]
 
@@ -156,25 +157,25 @@ def test_marks() -> None:
 
 
 def test_text_lines_up() -> None:
-    lines = tables.as_text((("a", "bb"), [("long", "x"), ("s", "y")]))
+    lines = columns.as_text((("a", "bb"), [("long", "x"), ("s", "y")]))
     assert lines == ["a     bb", "long  x", "s     y"]
 
 
 def test_markdown_pipes() -> None:
-    lines = tables.as_markdown((("a", "b"), [("x|y", "z")])).splitlines()
+    lines = columns.as_markdown((("a", "b"), [("x|y", "z")])).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y | z |"]
 
 
 def test_latex_reads_no_command_from_a_name() -> None:
     text = r"50% & \input{a_b} #1 $x^2$ ~<>"
-    assert tables.escaped(text) == (
+    assert columns.escaped(text) == (
         r"50\% \& \textbackslash{}input\{a\_b\} \#1 \$x\textasciicircum{}2\$ "
         r"\textasciitilde{}\textless{}\textgreater{}"
     )
 
 
 def test_latex_table() -> None:
-    lines = tables.as_latex((("a", "b"), [("50%", "x & y")]), "A_B").splitlines()
+    lines = columns.as_latex((("a", "b"), [("50%", "x & y")]), "A_B").splitlines()
     assert r"\caption{A\_B}" in lines
     assert r"\begin{tabular}{ll}" in lines
     assert r"50\% & x \& y \\" in lines
