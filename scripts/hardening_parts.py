@@ -143,6 +143,24 @@ def samples() -> str:
     return "\n\n".join(parts)
 
 
+def refutations() -> str:
+    """What longer attacks broke of the images that a record left standing by least."""
+    rows = []
+    for path in sorted((RESULTS / "refutations").glob("*.json")):
+        found = record(path)
+        before = found["margin_before"]
+        rows.append(
+            f"| `{path.name}` | {len(found['index'])} of {found['images']['of']} | "
+            f"{before[0]:.3f} to {before[-1]:.3f} | {found['broken']} | "
+            f"{found['not_on_all_draws']} | {found['seed']} |"
+        )
+    head = (
+        "| record | images attacked anew | their margins | broken | "
+        "not right on all draws any more | seed |"
+    )
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
 def trials() -> str:
     """What was tried around hardening, by the images that it was trained on."""
     groups: dict[str, list[str]] = {}
@@ -153,12 +171,13 @@ def trials() -> str:
             f"| `{found['trial']['name']}` | {found['trial']['what']} | "
             f"{settings['validation_images']} | {best['training_accuracy']:.3f} | "
             f"{best['validation_accuracy']:.3f} | {best['validation_adaptive_accuracy']:.3f} | "
-            f"{int(best['epoch'])} of {len(found['history'])} |"
+            f"{int(best['epoch'])} of {len(found['history'])} | "
+            f"{', '.join(f'{v:.3f}' for v in found.get('attacked_by_samples', {}).values())} |"
         )
     head = (
         "| trial | what | validation images | attacked in training | clean | attacked | "
-        "best epoch |"
+        "best epoch | attacked, judged by N = 1, 2, 4, 8, 16 |"
     )
-    rule = "| --- | --- | --- | --- | --- | --- | --- |"
+    rule = "| --- | --- | --- | --- | --- | --- | --- | --- |"
     tables = ["\n".join([f"On {name}:", "", head, rule, *rows]) for name, rows in groups.items()]
     return "\n\n".join(tables)

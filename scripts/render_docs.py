@@ -23,6 +23,7 @@ from hardening_parts import (
     baselines,
     hardened_epochs,
     hardening,
+    refutations,
     samples,
     trials,
 )
@@ -184,6 +185,7 @@ PARTS = {
     "baselines": baselines,
     "trials": trials,
     "samples": samples,
+    "refutations": refutations,
     "demo": demo,
     "accuracies": accuracies,
     "provenance": provenance,

@@ -24,7 +24,8 @@ from carso.provenance import provenance
 from carso.purifier import Purifier
 from carso.randomness import generator
 from carso.scenario_file import as_table, from_table, merged, read
-from carso.training.judging import by_samples
+from carso.training.accuracies import accuracy_under_pgd
+from carso.training.judging import VALIDATION_ATTACK, by_samples
 from carso.training.stage import train_in_memory
 from carso.training.stages import hardening_stage
 
@@ -51,7 +52,9 @@ def main() -> None:
 def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     """The record of one trial."""
     base = trial.get("base", "fashion")
-    changes = {key: trial[key] for key in ("classifier", "purifier", "hardening") if key in trial}
+    changes = {
+        key: trial[key] for key in ("threat", "classifier", "purifier", "hardening") if key in trial
+    }
     settings = merged(merged(as_table(read(base)), {"hardening": shared}), changes)
     scenario = from_table(settings, source=trial["name"])
     images = data.load("fashion-embedded")
@@ -71,6 +74,14 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         threat=scenario.threat,
         source=generator(0, "trial"),
     )
+    alone = accuracy_under_pgd(
+        classifier,
+        images.validation.balanced(scenario.hardening.validation_images),
+        torch.device("cpu"),
+        threat=scenario.threat,
+        source=generator(0, "trial"),
+        attack=VALIDATION_ATTACK,
+    )
     best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))
     return {
         "trial": trial,
@@ -79,6 +90,7 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         "history": history,
         "best": best,
         "attacked_by_samples": candidates,
+        "classifier_attacked": alone,
         "provenance": provenance(),
     }
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import PGD
+from carso.attacks.gradient import PGD, Attack
 from carso.data import ImageData, Split
 from carso.defence import Carso
 from carso.randomness import generator
@@ -70,10 +70,12 @@ def accuracy_under_pgd(
     *,
     threat: Linf,
     source: Generator,
+    attack: Attack | None = None,
     batch: int = 250,
 ) -> float:
-    """The same on images attacked by PGD against `model`: a quick look, not an evaluation."""
-    attack = PGD(steps=10, step_size=threat.eps / 4)
+    """The same on images attacked by PGD (or `attack`) against `model`: a quick look, not an
+    evaluation."""
+    attack = attack or PGD(steps=10, step_size=threat.eps / 4)
     right = 0
     for start in range(0, len(split), batch):
         images, labels = split.batch(slice(start, start + batch))
