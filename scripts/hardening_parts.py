@@ -167,17 +167,19 @@ def trials() -> str:
     for path in sorted((RESULTS / "trials").glob("*.json")):
         found = record(path)
         best, settings = found["best"], found["scenario"]["hardening"]
+        alone = found.get("classifier_attacked")
         groups.setdefault(found["data"]["set"], []).append(
             f"| `{found['trial']['name']}` | {found['trial']['what']} | "
             f"{settings['validation_images']} | {best['training_accuracy']:.3f} | "
             f"{best['validation_accuracy']:.3f} | {best['validation_adaptive_accuracy']:.3f} | "
+            f"{'' if alone is None else f'{alone:.3f}'} | "
             f"{int(best['epoch'])} of {len(found['history'])} | "
             f"{', '.join(f'{v:.3f}' for v in found.get('attacked_by_samples', {}).values())} |"
         )
     head = (
         "| trial | what | validation images | attacked in training | clean | attacked | "
-        "best epoch | attacked, judged by N = 1, 2, 4, 8, 16 |"
+        "classifier alone, attacked | best epoch | attacked, judged by N = 1, 2, 4, 8, 16 |"
     )
-    rule = "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    rule = "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     tables = ["\n".join([f"On {name}:", "", head, rule, *rows]) for name, rows in groups.items()]
     return "\n\n".join(tables)
