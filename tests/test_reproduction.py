@@ -103,6 +103,7 @@ def test_a_scale_names_only_what_it_has(name: str) -> None:
     for bench in scale.benches:
         wanted = {bench.defence, bench.hardened, bench.clean, *bench.weaker} - {""}
         assert wanted <= scale.runs.keys()
+        assert set(bench.tables) <= TABLES.keys()
     for planned in scale.runs.values():
         assert not planned.classifier or planned.classifier in scale.runs
     wanted = {"standard", "adaptive", "adaptive-few", "randaa-released", "randaa", "pgd-eot"}
@@ -128,6 +129,14 @@ def test_a_table_has_our_rows_above_the_papers(shop: Workshop, name: str) -> Non
     if name not in ("ablation", "classifiers"):  # where the other bench has no row
         assert any("not run" in cell for row in ours for cell in row)
         assert any("cifar100" in note for note in made.notes)
+
+
+def test_a_bench_has_rows_in_its_own_tables_only(shop: Workshop, scale: Scale) -> None:
+    benches = (scale.benches[0], replace(scale.benches[1], tables=("times",)))
+    less = replace(shop, scale=replace(scale, benches=benches), make=False)
+    for name, rows in (("times", 3), ("high-eps", 2), ("majority-vote", 1)):
+        found = [row for row in TABLES[name](less).table[1] if row[0] != "the paper"]
+        assert len(found) == rows
 
 
 def test_a_cell_is_what_its_record_says(shop: Workshop) -> None:

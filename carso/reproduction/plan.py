@@ -44,6 +44,8 @@ class Bench:
     """The same scenario around a classifier trained on clean images."""
     weaker: tuple[str, ...] = ()
     """Around weaker robust classifiers."""
+    tables: tuple[str, ...] = ()
+    """The tables that it has a row in; none named: all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ def results(shop: Workshop) -> Reproduced:
         "results",
         without=("best_training_aa", "best_purification_aa", "best_purification_pgd_eot"),
     )
-    for bench, run, who in defences(shop):
+    for bench, run, who in defences(shop, "results"):
         alone, defence = Subject(run=bench.defence, bare=True), Subject(run=run)
         sheet.row(
             who,
@@ -39,7 +39,7 @@ def times(shop: Workshop) -> Reproduced:
     stages = ("classifier", "hardening")
     extra = tuple(Column(stage, f"Training: {stage}", "minutes") for stage in stages)
     sheet = Sheet(shop, "times", extra=(*extra, Column("with", "with", "text")))
-    for bench, run, who in defences(shop):
+    for bench, run, who in defences(shop, "times"):
 
         def minutes(stage: str, run: str = run) -> Callable[[], str]:
             def cell() -> str:
@@ -73,7 +73,7 @@ def high_eps(shop: Workshop) -> Reproduced:
     adaptive = Column("adaptive", "Adaptive, worst case", "accuracy")
     sheet = Sheet(shop, "high-eps", extra=(found, adaptive))
     eps = shop.scale.measurements["high-eps"].eps
-    for bench, run, who in defences(shop):
+    for bench, run, who in defences(shop, "high-eps"):
         sheet.row(
             who,
             scenario=bench.name,
@@ -96,7 +96,7 @@ def aggregation(shop: Workshop) -> Reproduced:
         )
     )
     sheet = Sheet(shop, "aggregation", extra=extra)
-    for bench, run, who in defences(shop):
+    for bench, run, who in defences(shop, "aggregation"):
         if run == bench.hardened:
             continue
         cells: dict[str, str | Callable[[], str]] = {}
@@ -121,7 +121,7 @@ def aggregation(shop: Workshop) -> Reproduced:
 def majority_vote(shop: Workshop) -> Reproduced:
     """Table 7: a vote has no gradient, so an attack on it shows nothing."""
     sheet = Sheet(shop, "majority-vote")
-    for bench, run, who in defences(shop):
+    for bench, run, who in defences(shop, "majority-vote"):
         if run == bench.hardened:  # anchored, it is another defence than its votes
             continue
         subject = Subject(run=run, aggregation="majority-vote")
@@ -183,7 +183,7 @@ def classifiers(shop: Workshop) -> Reproduced:
 def literature(shop: Workshop) -> Reproduced:
     """Table 10: among other defences; ours in the worst case of the adaptive suite."""
     sheet = Sheet(shop, "literature", without=("source",), extra=())
-    for bench, run, _ in defences(shop):
+    for bench, run, _ in defences(shop, "literature"):
         settings = shop.scenario(run)
         network = settings.classifier
         alone, defence = Subject(run=run, bare=True), Subject(run=run)
@@ -211,10 +211,12 @@ def literature(shop: Workshop) -> Reproduced:
     return sheet.finished()
 
 
-def defences(shop: Workshop) -> list[tuple[Bench, str, str]]:
-    """Of every bench the paper's defence and, where there is one, the hardened."""
+def defences(shop: Workshop, table: str) -> list[tuple[Bench, str, str]]:
+    """Of every bench of a table the paper's defence and, where there is one, the hardened."""
     found = []
     for bench in shop.scale.benches:
+        if bench.tables and table not in bench.tables:
+            continue
         found.append((bench, bench.defence, "measured here"))
         if bench.hardened:
             found.append((bench, bench.hardened, "measured here, hardened"))
