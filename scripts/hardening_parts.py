@@ -148,17 +148,19 @@ def refutations() -> str:
     rows = []
     for path in sorted((RESULTS / "refutations").glob("*.json")):
         found = record(path)
-        before = found["margin_before"]
+        margins = found["before"]["worst_margin"]
+        right = [sum(found[when]["worst_right"]) for when in ("before", "after")]
+        count, draws = found["images"]["of"], found["draws"]
         rows.append(
-            f"| `{path.name}` | {len(found['index'])} of {found['images']['of']} | "
-            f"{before[0]:.3f} to {before[-1]:.3f} | {found['broken']} | "
-            f"{found['not_on_all_draws']} | {found['seed']} |"
+            f"| `{path.name}` | {len(margins)} of {count} | {margins[0]:.3f} to {margins[-1]:.3f} | "
+            f"{found['broken']} | {right[0] / draws:.1f} | {right[1] / draws:.1f} | "
+            f"{(right[1] - right[0]) / draws / count:+.4f} | {found['seed']} |"
         )
     head = (
-        "| record | images attacked anew | their margins | broken | "
-        "not right on all draws any more | seed |"
+        "| record | images attacked anew | their margins | broken on all draws | "
+        "right before, mean of draws | right after | change of the record's worst case | seed |"
     )
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- |", *rows])
 
 
 def trials() -> str:

@@ -3,10 +3,11 @@
     python scripts/refute.py RECORD OUT [--run RUN] [--images 50] [--data DIR] [--threads 1]
 
 RECORD is what `carso evaluate` wrote of a shipped defence, of a run (`--run` says where it is), or
-with `--bare` of a classifier. Of the images that it counts as right on every draw, those with the
+with `--bare` of a classifier. Of the images that some draw labels right in it, those with the
 smallest margins are attacked anew, with several times the effort of the adaptive suite. OUT is a
-JSON of how many break. An image far from the boundary tells nothing here, so this is no accuracy:
-the record's own figure is too high by at least the share of images that break.
+JSON of how many break on all draws, and of how many draws were right before and after. Images far
+from the boundary tell nothing here and are left out, so this is no accuracy, but by so much the
+record's own figure is too high at least.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def long_attacks(samples: int) -> Suite:
 
 
 def nearest(record: dict[str, Any], count: int) -> list[int]:
-    """Of the images that stand on all draws, the `count` with the smallest margins."""
-    images, draws = record["images"], record["suite"]["draws"]
-    standing = [i for i, right in enumerate(images["worst_right"]) if right == draws]
+    """Of the images that stand on at least one draw, the `count` with the smallest margins."""
+    images = record["images"]
+    standing = [i for i, right in enumerate(images["worst_right"]) if right > 0]
     return sorted(standing, key=lambda i: images["worst_margin"][i])[:count]
 
 
@@ -76,8 +77,9 @@ def run(
             name=name,
             counted=bars.announced,
         )
+    draws = found["suite"]["draws"]
+    before, after = record["images"], found["images"]
     keys = ("name", "what", "attacked", "broken", "seconds")
-    right = found["images"]["worst_right"]
     return {
         "of": {
             "subject": record["subject"],
@@ -86,11 +88,10 @@ def run(
         },
         "images": {"set": data["set"], "split": data["split"], "of": data["count"]},
         "index": index,
-        "margin_before": [record["images"]["worst_margin"][i] for i in index],
-        "margin": found["images"]["worst_margin"],
-        "right": right,
-        "broken": sum(draws == 0 for draws in right),
-        "not_on_all_draws": sum(draws < found["suite"]["draws"] for draws in right),
+        "draws": draws,
+        "before": {key: [before[key][i] for i in index] for key in ("worst_right", "worst_margin")},
+        "after": {key: after[key] for key in ("worst_right", "worst_margin")},
+        "broken": sum(right == 0 for right in after["worst_right"]),
         "attacks": [{key: attack[key] for key in keys} for attack in found["attacks"]],
         "threat": record["threat"],
         "seed": seed,
