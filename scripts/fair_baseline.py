@@ -1,11 +1,12 @@
 """The fair baseline of a hardened defence: its classifier with as much adversarial training.
 
-    python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.05]
+    python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
-examples of 4 steps, as `fashion` was trained, with the augmentation of the hardening and at least
-its number of gradient passes; each is through the classifier, not the whole defence. (With the two
-large steps that hardening takes, a classifier learns to hide its gradients from them: see the lab
+examples of 4 steps, as `fashion` was trained, with the augmentation and batches of the hardening and
+at least its number of gradient passes; each is through the classifier, not the whole defence. The
+epoch is chosen in the same way: the one that stands best under the attack on validation images.
+(With the two large steps that hardening takes, a classifier learns to hide its gradients from them: see the lab
 log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when called again.
 """
 
@@ -15,18 +16,24 @@ import argparse
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from carso import files, tensor_files
 from carso.deployed import folder_of, stored
 from carso.errors import CarsoError
 from carso.progress import progress
+from carso.randomness import generator
 from carso.scenario import Scenario
 from carso.scenario_file import digest
 from carso.training import stage
+from carso.training.accuracies import accuracy_under_pgd
 from carso.training.classifier import ClassifierStage
+from carso.training.judging import VALIDATION_ATTACK
 from carso.training.run import finish, load_data
+from carso.training.stage import Row
 from carso.training_settings import ClassifierTraining, Hardening
 
 STEPS = 4
@@ -42,7 +49,7 @@ def settings(
     return ClassifierTraining(
         method="pgd",
         epochs=math.ceil(passes / (images * (STEPS + 1))),
-        batch_size=own.batch_size if own else 128,
+        batch_size=hardening.batch_size,
         learning_rate=rate,
         weight_decay=own.weight_decay if own else 5e-4,
         attack_steps=STEPS,
@@ -52,12 +59,43 @@ def settings(
     )
 
 
+class Baseline(ClassifierStage):
+    """Keeps the epoch that stands best on validation images, as hardening does."""
+
+    def __init__(self, *given: Any, validation_images: int, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.validation_images = validation_images
+        self.best: dict[str, Tensor] = {}
+        self.best_accuracy = -1.0
+
+    def validate(self) -> Row:
+        found = accuracy_under_pgd(
+            self.averaged,
+            self.data.validation.balanced(self.validation_images),
+            self.device,
+            threat=self.threat,
+            source=generator(self.seed, self.name, "validation"),
+            attack=VALIDATION_ATTACK,
+        )
+        if found >= self.best_accuracy:
+            self.best_accuracy = found
+            self.best = {k: v.clone() for k, v in self.averaged.state_dict().items()}
+        return {**super().validate(), "validation_adaptive_accuracy": found}
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "best": self.best, "best_accuracy": self.best_accuracy}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.best, self.best_accuracy = dict(state["best"]), state["best_accuracy"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run")
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--rate", type=float, default=0.05)
+    parser.add_argument("--rate", type=float, default=0.025)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -78,12 +116,13 @@ def main() -> None:
     network = found.classifier.classifier
     for parameter in network.parameters():
         parameter.requires_grad_(True)
-    baseline = ClassifierStage(
+    baseline = Baseline(
         network,
         data,
         training=training,
         threat=found.scenario.threat,
         seed=found.scenario.seed,
+        validation_images=hardening.validation_images,
         device=torch.device("cpu"),
         identity={
             "stage": "fair baseline",
@@ -99,7 +138,7 @@ def main() -> None:
     finish(
         given.out,
         baseline,
-        baseline.averaged.state_dict(),
+        baseline.best,
         history,
         scenario=found.scenario,
         data=data,

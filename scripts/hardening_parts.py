@@ -152,7 +152,8 @@ def refutations() -> str:
         right = [sum(found[when]["worst_right"]) for when in ("before", "after")]
         count, draws = found["images"]["of"], found["draws"]
         rows.append(
-            f"| `{path.name}` | {len(margins)} of {count} | {margins[0]:.3f} to {margins[-1]:.3f} | "
+            f"| `{path.name}` | {len(margins)} of {count} | "
+            f"{margins[0]:.3f} to {margins[-1]:.3f} | "
             f"{found['broken']} | {right[0] / draws:.1f} | {right[1] / draws:.1f} | "
             f"{(right[1] - right[0]) / draws / count:+.4f} | {found['seed']} |"
         )
