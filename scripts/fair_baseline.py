@@ -3,11 +3,12 @@
     python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
-examples of 4 steps, as `fashion` was trained, with the augmentation and batches of the hardening and
+examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
 at least its number of gradient passes; each is through the classifier, not the whole defence. The
 epoch is chosen in the same way: the one that stands best under the attack on validation images.
-(With the two large steps that hardening takes, a classifier learns to hide its gradients from them: see the lab
-log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when called again.
+(With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
+see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
+called again.
 """
 
 from __future__ import annotations

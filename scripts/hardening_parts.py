@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from typing import Any
 
 from records import RESULTS, WEIGHTS, record
 
@@ -52,6 +53,49 @@ def hardening() -> str:
     return "\n\n".join(parts)
 
 
+def differences() -> str:
+    """Hardened defences against their classifiers and fair baselines, image by image."""
+    from carso.columns import Row, as_markdown
+
+    rows: list[Row] = []
+    for names in GROUPS.values():
+        found = {name: record(RESULTS / f"{name}.json") for name in names}
+        (hardened,) = (n for n in names if "-bare-" not in n and "-baseline-" not in n)
+        bare = next(name for name in names if "-bare-" in name)
+        (baseline,) = (name for name in names if "-baseline-" in name)
+        for other, what in ((bare, "the classifier alone"), (baseline, "the fair baseline")):
+            rows.append(
+                (
+                    f"{title(hardened)} minus {what}",
+                    found[other]["suite"]["name"],
+                    *(
+                        difference(found[hardened], found[other], how)
+                        for how in ("clean", "worst", "all draws")
+                    ),
+                )
+            )
+    header: Row = ("difference", "attacks on the latter", "clean", "worst case", "on all draws")
+    return as_markdown((header, rows))
+
+
+def difference(first: dict[str, Any], second: dict[str, Any], how: str) -> str:
+    """The paired difference of two records, of the clean images, of the mean of the draws on the
+    worst examples, or of the images that are right on all of them."""
+    import torch
+
+    from carso.evaluation.statistics import paired_difference
+    from carso.report.tables import signed
+
+    assert first["data"]["sha256"] == second["data"]["sha256"]
+
+    def outcomes(of: dict[str, Any]) -> torch.Tensor:
+        key = "clean_right" if how == "clean" else "worst_right"
+        right = torch.tensor(of["images"][key], dtype=torch.float64) / of["suite"]["draws"]
+        return (right == 1).double() if how == "all draws" else right
+
+    return signed(paired_difference(outcomes(first), outcomes(second)))
+
+
 def hardened_epochs() -> str:
     """The trainings of the shipped hardened defences, epoch by epoch."""
     parts = []
@@ -90,12 +134,13 @@ def anchors(name: str = "fashion-hardened") -> str:
         for row in found["tried"]
     ]
     count = found["images"]
+    alone = f"{found['classifier_attacked']:.3f}" if "classifier_attacked" in found else ""
     return "\n".join(
         [
             f"| weight | clean, {count['clean']} validation images | "
             f"attacked, {count['attacked']} |",
             "| --- | --- | --- |",
-            f"| the classifier alone | {found['classifier_clean']:.4f} | |",
+            f"| the classifier alone | {found['classifier_clean']:.4f} | {alone} |",
             *rows,
         ]
     )

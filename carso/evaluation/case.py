@@ -17,6 +17,9 @@ from carso.randomness import generator, seeded
 from carso.threat import Linf
 
 CPU = torch.device("cpu")
+CONFIRMATIONS = 3
+"""Verdicts more that an example has to pass on which every draw was wrong; else the image stands,
+and the next attacks go on with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +106,17 @@ class Case:
             path=path,
         )
 
+    def confirmed(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
+        """A verdict after which an image that is right now and then does not count as broken."""
+        found = self.judged(images, labels, *path)
+        for number in range(CONFIRMATIONS if self.subject.stochastic else 0):
+            index = (found.right == 0).nonzero().flatten()
+            if not len(index):
+                break
+            again = self.judged(images[index], labels[index], *path, "again", number)
+            found.right[index] = again.right
+        return found
+
     def accuracy(self, judged: Verdict) -> float:
         """Mean accuracy over images and draws."""
         return float(judged.right.double().mean()) / self.draws
@@ -144,7 +158,7 @@ class Case:
         examples, probe = self.attacked(
             planned.attack, planned.through, images[index], labels[index], planned.name, chunk
         )
-        judged = self.judged(examples, labels[index], planned.name, chunk)
+        judged = self.confirmed(examples, labels[index], planned.name, chunk)
         counts = [probe.forwards, probe.backwards, probe.outputs, probe.not_finite]
         return {
             "chunk": torch.tensor(chunk),

@@ -41,13 +41,21 @@ def share(outcomes: Tensor) -> Share:
 
 
 def paired_difference(first: Tensor, second: Tensor) -> Share:
-    """The mean of `first - second`, outcomes of the same images, with a normal interval."""
+    """The mean of `first - second`, outcomes of the same images, with its interval.
+
+    The interval is Agresti's and Min's (2005): a normal one after half an image has been added to
+    each of the four outcomes of a pair. So it has a width even where no two outcomes differ.
+    """
     difference = first.double() - second.double()
     mean = float(difference.mean())
     if len(difference) < 2:
         return Share(value=mean, low=-1.0, high=1.0)
-    width = Z95 * float(difference.std()) / math.sqrt(len(difference))
-    return Share(value=mean, low=mean - width, high=mean + width)
+    count = len(difference) + 2
+    centre = float(difference.sum()) / count
+    variance = (float(difference.square().sum()) + 1) / count - centre**2
+    width = Z95 * math.sqrt(variance / count)
+    low, high = max(-1.0, centre - width), min(1.0, centre + width)
+    return Share(value=mean, low=min(low, mean), high=max(high, mean))
 
 
 def percent(value: float) -> str:

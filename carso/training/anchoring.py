@@ -15,8 +15,8 @@ from carso.data import ImageData
 from carso.defence import Carso
 from carso.randomness import generator
 from carso.threat import Linf
-from carso.training.accuracies import accuracy
-from carso.training.judging import judged
+from carso.training.accuracies import accuracy, accuracy_under_pgd
+from carso.training.judging import VALIDATION_ATTACK, judged
 
 FACTORS = (1, 2, 3, 4, 6, 8)
 """Weights that are tried, in units of the one that the purifier was hardened with."""
@@ -47,6 +47,14 @@ def choose(
     return {
         "anchor": chosen["anchor"],
         "classifier_clean": own,
+        "classifier_attacked": accuracy_under_pgd(
+            defence.classifier,
+            few,
+            device,
+            threat=threat,
+            source=generator(seed, "anchor"),
+            attack=VALIDATION_ATTACK,
+        ),
         "tried": tried,
         "images": {"clean": len(data.validation), "attacked": len(few)},
     }

@@ -116,6 +116,29 @@ def test_a_verdict_counts_draws_and_averages_margins(
     assert not torch.equal(found.margin, both.margin)  # its draws differ from one another
 
 
+class Coin(nn.Module):
+    """Right one time in four on images of zeros, never on others."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        right = (torch.rand(len(images)) < 0.25) & (images.flatten(1).amax(dim=1) == 0)
+        return torch.stack([right.double(), torch.full((len(images),), 0.5)], dim=1)
+
+
+def test_an_image_that_is_right_now_and_then_does_not_count_as_broken() -> None:
+    images = torch.zeros(200, 1, 2, 2)
+    images[100:] = 1
+    subject = ClassifierSubject(Coin())
+    subject.stochastic = True
+    case = case_of(subject, images, torch.zeros(200, dtype=torch.int64))
+    once = case.judged(images, case.labels, "here").right == 0
+    found = case.confirmed(images, case.labels, "here").right == 0
+    assert once[100:].all()
+    assert found[100:].all()
+    assert once[:100].sum() > 10  # about 24 of 100
+    assert found[:100].sum() < 4
+    assert (found <= once).all()  # the first verdict is the same
+
+
 def test_an_answer_is_the_defences_own_and_its_scale_that_of_logits(
     defence: Carso, images: Tensor
 ) -> None:

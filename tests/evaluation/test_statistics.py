@@ -72,10 +72,10 @@ def test_wilson_covers_the_truth() -> None:
 def test_a_paired_difference_is_that_of_the_same_images() -> None:
     first, second = torch.tensor([1.0, 1, 0, 1, 1]), torch.tensor([1.0, 0, 0, 0, 1])
     found = paired_difference(first, second)
-    # differences 0 1 0 1 0: mean 0.4, variance 0.3
-    width = 1.959964 * math.sqrt(0.3 / 5)
+    # differences 0 1 0 1 0, and two halves of +1 and -1 and a 0 more: 2 of 7, variance 3/7 - 4/49
+    width = 1.959964 * math.sqrt((3 / 7 - 4 / 49) / 7)
     assert found.value == pytest.approx(0.4)
-    assert (found.low, found.high) == pytest.approx((0.4 - width, 0.4 + width))
+    assert (found.low, found.high) == pytest.approx((2 / 7 - width, 2 / 7 + width))
     swapped = paired_difference(second, first)
     assert swapped.value == pytest.approx(-0.4)
     assert (swapped.low, swapped.high) == pytest.approx((-found.high, -found.low))
@@ -89,6 +89,13 @@ def test_pairing_helps_where_images_agree() -> None:
     found = paired_difference(first, second)
     assert found.high - found.low < (share(first).high - share(first).low) / 2
     assert found.low > 0
+
+
+def test_where_no_outcomes_differ_the_interval_still_has_a_width() -> None:
+    found = paired_difference(torch.ones(500), torch.ones(500))
+    assert found.value == 0
+    assert found.high == pytest.approx(1.959964 / 502)
+    assert found.low == -found.high
 
 
 def test_one_pair_says_nothing() -> None:

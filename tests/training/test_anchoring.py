@@ -55,6 +55,9 @@ def test_the_figures_are_those_of_the_defence_at_each_weight(
     with torch.no_grad():
         own = defence.classifier(images)
         assert found["classifier_clean"] == float((own.argmax(1) == labels).double().mean())
+        few, answers = bars.validation.balanced(16).batch(slice(None))
+        clean = (defence.classifier(few).argmax(1) == answers).double().mean()
+        assert found["classifier_attacked"] <= clean
         for entry in found["tried"]:
             defence.seed(0)
             candidates = defence.purify(images)[0]
