@@ -59,7 +59,7 @@ def demo_beside() -> str:
         words.append(f"{right:.3f} to {what}")
     return (
         f"Of the same {count} images the adaptive suite leaves {', '.join(words[:-1])}, and "
-        f"{words[-1]}: short attacks flatter defences more than classifiers."
+        f"{words[-1]}: the short attacks leave some of them too much."
     )
 
 
