@@ -37,7 +37,7 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
 def described(shape: tuple[int, ...]) -> str:
     """A shape (C, H, W) in words."""
     if len(shape) != 3:
-        return f"shape {shape}"
+        return f"shape {shape} instead of (C, H, W)"
     channels, height, width = shape
     return f"{width}x{height} pixels and {channels} channel{'s' if channels != 1 else ''}"
 

@@ -149,4 +149,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CarsoError as error:
+        raise SystemExit(f"{error}") from None

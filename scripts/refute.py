@@ -21,6 +21,7 @@ from torch import nn
 
 from carso import files
 from carso.deployed import folder_of, load, stored
+from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate, weights
 from carso.evaluation.named import Images
 from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
@@ -118,4 +119,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except CarsoError as error:
+        raise SystemExit(f"{error}") from None

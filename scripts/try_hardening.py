@@ -1,10 +1,11 @@
 """Runs the trials of `hardening_trials.toml` on the embedded images, a JSON for each.
 
-    python scripts/try_hardening.py docs/results/trials [NAME...] [--threads 1]
+    python scripts/try_hardening.py OUT [NAME...] [--threads 1]
 
 A trial hardens the shipped classifier of its base scenario, changed as the trial says, on the
-embedded training images, and keeps the validation accuracies of every epoch. A trial whose record
-is there already is not run again. `scripts/render_docs.py` makes the table of the lab log.
+embedded training images, and keeps in the folder OUT the validation accuracies of every epoch. A
+trial whose record is there already is not run again. `scripts/render_docs.py` makes the table of
+the lab log of those in docs/results/trials.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     table = tomllib.loads(TRIALS.read_text(encoding="utf-8"))
+    known = [trial["name"] for trial in table["trial"]]
+    if unknown := sorted(set(given.names) - set(known)):
+        parser.error(f"there is no trial {', '.join(unknown)}; there are {', '.join(known)}")
     for trial in table["trial"]:
         path = given.folder / f"{trial['name']}.json"
         if (given.names and trial["name"] not in given.names) or path.exists():

@@ -49,6 +49,8 @@ def key(image: Tensor) -> bytes:
 
 def read_examples(path: Path) -> dict[str, Tensor]:
     """Images, labels, examples and eps of a file that `evaluate(save_examples=...)` wrote."""
+    if path.is_file() and path.suffix != ".safetensors":
+        raise CarsoError(f"adversarial examples are .safetensors files, got {path.name}")
     tensors = tensor_files.load(path)
     if set(tensors) != {"images", "labels", "examples", "eps"} or (
         tensors["images"].shape != tensors["examples"].shape

@@ -152,8 +152,8 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         else:
             every = ", ".join(dict.fromkeys([*SINGLE, *known]))
             raise CarsoError(
-                f"suite {name} has no attack {wanted!r}; there are {every}, and more with --suite "
-                "adaptive or full"
+                f"suite {name} has no attack {wanted!r}; there are {every}"
+                + (", and more with --suite adaptive or full" if name == "quick" else "")
             )
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
 

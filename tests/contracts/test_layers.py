@@ -31,7 +31,7 @@ LAYERS = (
     {"ranks", "synced_norm"},
     {"randomness", "provenance"},
     {"tensor_files", "slices", "tuning"},
-    {"files"},
+    {"files", "columns"},
     {"errors"},
 )
 """From top to bottom; a module may import from its own layer and from those below."""
