@@ -179,8 +179,7 @@ def load(
     hardened = found.scenario.hardening is not None if hardened is None else hardened
     weights = folder / f"{'hardening' if hardened else 'purifier'}.safetensors"
     if not weights.exists():
-        other = folder / f"{'purifier' if hardened else 'hardening'}.safetensors"
-        if other.exists() and not hardened:
+        if not hardened and (folder / "hardening.safetensors").exists():
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
     load_weights(purifier, weights)

@@ -18,8 +18,8 @@ from carso.threat import Linf
 
 CPU = torch.device("cpu")
 CONFIRMATIONS = 3
-"""Verdicts more that an example has to pass on which every draw was wrong; else the image stands,
-and the next attacks go on with it."""
+"""Verdicts more on an example that every draw of the first got wrong; if one of their draws is
+right, the next attacks go on with the image."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +34,8 @@ class Outcome:
     """(n, C, H, W)."""
     right: Tensor
     """Draws that label each example right, int64 (n,)."""
+    sure: Tensor
+    """Whether more draws agree that an example which no draw labels right is wrong, bool (n,)."""
     margin: Tensor
     """(n,), on the scale of logits."""
     gradients: Tensor
@@ -52,32 +54,35 @@ class Worst:
     images: Tensor
     examples: Tensor
     right: Tensor
+    sure: Tensor
     margin: Tensor
     attack: list[str]
 
     @classmethod
     def of(cls, images: Tensor, clean: Verdict) -> Worst:
-        nobody = [""] * len(images)
-        return cls(images, images.clone(), clean.right.clone(), clean.margin.clone(), nobody)
+        right, nobody = clean.right.clone(), [""] * len(images)
+        return cls(images, images.clone(), right, right == 0, clean.margin.clone(), nobody)
 
     def update(self, outcome: Outcome, name: str) -> None:
-        """Keep what is worse for the defence: fewer draws right, then the smaller margin.
+        """Keep what is worse for the defence: fewer draws right, surely none, the smaller margin.
 
         An image that comes back as it was is no example, whatever other noise says of it.
         """
         for i, place in enumerate(outcome.index.tolist()):
             if torch.equal(outcome.examples[i], self.images[place]):
                 continue
-            before = (int(self.right[place]), float(self.margin[place]))
-            if (int(outcome.right[i]), float(outcome.margin[i])) < before:
+            before = (int(self.right[place]), not self.sure[place], float(self.margin[place]))
+            found = (int(outcome.right[i]), not outcome.sure[i], float(outcome.margin[i]))
+            if found < before:
                 self.examples[place] = outcome.examples[i]
                 self.right[place], self.margin[place] = outcome.right[i], outcome.margin[i]
+                self.sure[place] = outcome.sure[i]
                 self.attack[place] = name
 
     @property
     def standing(self) -> Tensor:
-        """Images that at least one draw still labels right."""
-        return (self.right > 0).nonzero().flatten()
+        """Images that at least one draw still labels right, or may."""
+        return ((self.right > 0) | ~self.sure).nonzero().flatten()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +111,16 @@ class Case:
             path=path,
         )
 
-    def confirmed(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
-        """A verdict after which an image that is right now and then does not count as broken."""
-        found = self.judged(images, labels, *path)
+    def confirmed(self, found: Verdict, images: Tensor, labels: Tensor, *path: str | int) -> Tensor:
+        """Of each image, whether more draws agree that none labels it right: bool (B,)."""
+        sure = found.right == 0
         for number in range(CONFIRMATIONS if self.subject.stochastic else 0):
-            index = (found.right == 0).nonzero().flatten()
+            index = sure.nonzero().flatten()
             if not len(index):
                 break
             again = self.judged(images[index], labels[index], *path, "again", number)
-            found.right[index] = again.right
-        return found
+            sure[index] = again.right == 0
+        return sure
 
     def accuracy(self, judged: Verdict) -> float:
         """Mean accuracy over images and draws."""
@@ -158,13 +163,15 @@ class Case:
         examples, probe = self.attacked(
             planned.attack, planned.through, images[index], labels[index], planned.name, chunk
         )
-        judged = self.confirmed(examples, labels[index], planned.name, chunk)
+        judged = self.judged(examples, labels[index], planned.name, chunk)
+        sure = self.confirmed(judged, examples, labels[index], planned.name, chunk)
         counts = [probe.forwards, probe.backwards, probe.outputs, probe.not_finite]
         return {
             "chunk": torch.tensor(chunk),
             "index": index,
             "examples": examples,
             "right": judged.right,
+            "sure": sure,
             "margin": judged.margin,
             "gradients": probe.gradients,
             "counts": torch.tensor(counts),

@@ -87,6 +87,7 @@ def fight(
             case.images,
             torch.cat([each.worst.examples for each in rounds]),
             torch.cat([each.worst.right for each in rounds]),
+            torch.cat([each.worst.sure for each in rounds]),
             torch.cat([each.worst.margin for each in rounds]),
             [name for each in rounds for name in each.worst.attack],
         ),

@@ -60,6 +60,7 @@ def outcome(index: list[int], right: list[int], margin: list[float], pixel: floa
         index=torch.tensor(index),
         examples=torch.full((len(index), 1, 2, 2), pixel),
         right=torch.tensor(right),
+        sure=torch.tensor(right) == 0,
         margin=torch.tensor(margin),
         gradients=torch.zeros(4, 0, dtype=torch.int64),
         counts=torch.zeros(4, dtype=torch.int64),
@@ -130,13 +131,26 @@ def test_an_image_that_is_right_now_and_then_does_not_count_as_broken() -> None:
     subject = ClassifierSubject(Coin())
     subject.stochastic = True
     case = case_of(subject, images, torch.zeros(200, dtype=torch.int64))
-    once = case.judged(images, case.labels, "here").right == 0
-    found = case.confirmed(images, case.labels, "here").right == 0
+    judged = case.judged(images, case.labels, "here")
+    once = judged.right == 0
+    found = case.confirmed(judged, images, case.labels, "here")
     assert once[100:].all()
     assert found[100:].all()
     assert once[:100].sum() > 10  # about 24 of 100
     assert found[:100].sum() < 4
-    assert (found <= once).all()  # the first verdict is the same
+    assert (found <= once).all()
+
+
+def test_an_image_that_may_be_right_is_attacked_on() -> None:
+    clean = Verdict(right=torch.tensor([5, 5, 0]), margin=torch.tensor([3.0, 3, -1]))
+    worst = Worst.of(torch.zeros(3, 1, 2, 2), clean)
+    unsure = outcome([0, 1], [0, 0], [-2.0, -2.0], 0.1)
+    unsure.sure[1] = False
+    worst.update(unsure, "first")
+    assert worst.standing.tolist() == [1]
+    worst.update(outcome([1], [0], [-1.0], 0.2), "second")  # surely wrong goes before the margin
+    assert worst.attack == ["first", "second", ""]
+    assert worst.standing.tolist() == []
 
 
 def test_an_answer_is_the_defences_own_and_its_scale_that_of_logits(

@@ -159,8 +159,8 @@ def test_a_record_says_where_it_comes_from(record: dict[str, Any], images: Tenso
 def outcome(*heard: str) -> Outcome:
     empty = torch.zeros(0)
     return Outcome(
-        chunk=empty, index=empty, examples=empty, right=empty, margin=empty, gradients=empty,
-        counts=empty, seconds=empty, heard=as_tensor(list(heard)),
+        chunk=empty, index=empty, examples=empty, right=empty, sure=empty, margin=empty,
+        gradients=empty, counts=empty, seconds=empty, heard=as_tensor(list(heard)),
     )  # fmt: skip
 
 
