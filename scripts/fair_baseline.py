@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from records import in_one_line
 from torch import Tensor
 
 from carso import files, tensor_files
@@ -149,7 +150,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CarsoError as error:
-        raise SystemExit(f"{error}") from None
+    in_one_line(main)

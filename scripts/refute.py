@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from records import in_one_line
 from torch import nn
 
 from carso import files
 from carso.deployed import folder_of, load, stored
-from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate, weights
 from carso.evaluation.named import Images
 from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
@@ -119,7 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CarsoError as error:
-        raise SystemExit(f"{error}") from None
+    in_one_line(main)
