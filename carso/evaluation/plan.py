@@ -144,11 +144,13 @@ SINGLE: dict[str, Callable[[int, int], Planned]] = {
 """The attacks that can be asked for by name, besides those of the suites."""
 
 
-def margin(steps: int, restarts: int, through: Through) -> Planned:
+def margin(steps: int, restarts: int, through: Through | None) -> Planned:
+    """Through a view of the defence, or with None through its classifier alone."""
     many = f", {restarts} random starts" if restarts > 1 else ""
+    target = "classifier" if through is None else through.view
     return Planned(
-        name=f"margin@{through.view}" + (f"x{restarts}" if restarts > 1 else ""),
-        what=f"margin descent with momentum, {steps} steps{many}, through {through}",
+        name=f"margin@{target}" + (f"x{restarts}" if restarts > 1 else ""),
+        what=f"margin descent with momentum, {steps} steps{many}, through {through or target}",
         attack=Margin(steps=steps, restarts=restarts),
         through=through,
     )
