@@ -186,6 +186,18 @@ def test_the_hardened_run_takes_the_classifier_over(shop: Workshop) -> None:
     assert not (shop.folder / "runs" / "tiny-hardened" / "purifier.safetensors").exists()
 
 
+def test_the_time_of_a_training_outlives_its_run(shop: Workshop, tmp_path: Path) -> None:
+    header, rows = TABLES["times"](shop).table
+    reading = replace(shop, folder=tmp_path, records=shop.folder / "records", make=False)
+    assert TABLES["times"](reading).table[1][:2] == rows[:2]
+    assert all("not run" not in row for row in rows[:2])
+    hardened = shop.minutes("tiny-hardened")
+    assert hardened["classifier"] == shop.minutes("tiny")["classifier"]
+    cells = dict(zip(header, rows[1], strict=True))
+    assert cells["Training: hardening"] == f"{hardened['hardening']['minutes']:.0f}"
+    assert cells["Training of the purifier"] == ""
+
+
 def test_without_making_a_table_has_what_is_there(shop: Workshop, tmp_path: Path) -> None:
     TABLES["results"](shop)
     records = shop.folder / "records"

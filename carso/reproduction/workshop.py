@@ -14,8 +14,9 @@ from carso.deployed import folder_of, names, stored
 from carso.errors import CarsoError
 from carso.evaluation.named import Images, evaluate_named
 from carso.evaluation.record import read as read_record
-from carso.files import read_json
+from carso.files import read_json, write_json
 from carso.progress import Bars
+from carso.provenance import provenance
 from carso.ranks import ALONE, Ranks
 from carso.reproduction.plan import Measurement, Run, Scale
 from carso.scenario import Scenario
@@ -75,13 +76,17 @@ class Workshop:
     seed: int = 0
     ranks: Ranks = ALONE
 
+    @property
+    def kept(self) -> Path:
+        """The folder of the records."""
+        return self.folder / "records" if self.records is None else self.records
+
     def record(self, subject: Subject, measurement: str) -> Record:
         """The record of a measurement."""
         planned = self.scale.runs[subject.run]
         wanted = self.scale.measurements[measurement]
         wanted = replace(wanted, images=min(wanted.images, planned.most))
-        folder = self.folder / "records" if self.records is None else self.records
-        path = folder / f"{subject.name}-{measurement}.json"
+        path = self.kept / f"{subject.name}-{measurement}.json"
         if self.ranks.told(path.exists()):
             return self.checked(path, subject, wanted)
         self.asked.update(name for name in (subject.run, subject.final) if name)
@@ -221,14 +226,34 @@ class Workshop:
             raise Missing(f"the scale {self.scale.name} needs more: {'; '.join(words)}")
 
     def minutes(self, name: str) -> dict[str, Record]:
-        """By stage, how long the training of a run took, and with what."""
-        folder = folder_of(self.run(name))
-        found = {}
-        for stage in ("classifier", "purifier", "hardening"):
-            path = folder / f"{stage}.json"
-            table = read_json(path) if path.exists() else {}
-            if table.get("history"):
-                seconds = sum(row["seconds"] for row in table["history"])
-                hardware = table["provenance"]["hardware"]
-                found[stage] = {"minutes": seconds / 60, "hardware": hardware}
+        """By stage, how long the training of a run took, and with what; kept beside the records."""
+        path = self.kept / "times" / f"{name}.json"
+        if self.ranks.told(path.exists()):
+            stages: dict[str, Record] = read_json(path)["stages"]
+            return stages
+        run, planned = self.run(name), self.scale.runs[name]
+        found = minutes_of(folder_of(run))
+        if planned.classifier and "classifier" not in found:
+            taken = self.minutes(planned.classifier)
+            found |= {stage: taken[stage] for stage in taken if stage == "classifier"}
+        if run != name and self.ranks.first:  # a shipped one keeps its own
+            write_json(path, {"run": name, "stages": found, "provenance": provenance()})
         return found
+
+
+def minutes_of(folder: Path) -> dict[str, Record]:
+    """The same of the stages that were trained in `folder`."""
+    found = {}
+    for stage in ("classifier", "purifier", "hardening"):
+        path = folder / f"{stage}.json"
+        table = read_json(path) if path.exists() else {}
+        if table.get("history"):
+            seconds = sum(row["seconds"] for row in table["history"])
+            made = table["provenance"]
+            found[stage] = {
+                "minutes": seconds / 60,
+                "hardware": made["hardware"],
+                "command": made.get("command", ""),
+                "revision": made.get("revision", ""),
+            }
+    return found
