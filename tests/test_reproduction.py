@@ -12,10 +12,11 @@ from carso import published
 from carso.errors import CarsoError
 from carso.evaluation import diagnostics
 from carso.evaluation.record import read
+from carso.files import read_json, write_json
 from carso.progress import Bars, progress
 from carso.reproduction import TABLES, Scale, Workshop, read_scale, scales
 from carso.reproduction.plan import Bench, Measurement, Run
-from carso.reproduction.workshop import Missing, Subject
+from carso.reproduction.workshop import Missing, Subject, minutes_of
 from carso.reproduction.writing import as_lines, as_page
 
 FEW = ("margin@mean-logits",)
@@ -196,6 +197,24 @@ def test_the_time_of_a_training_outlives_its_run(shop: Workshop, tmp_path: Path)
     cells = dict(zip(header, rows[1], strict=True))
     assert cells["Training: hardening"] == f"{hardened['hardening']['minutes']:.0f}"
     assert cells["Training of the purifier"] == ""
+
+
+def test_the_time_of_a_training_has_that_of_its_bank(shop: Workshop, tmp_path: Path) -> None:
+    shop.run("tiny")
+    record = read_json(shop.folder / "runs" / "tiny" / "purifier.json")
+    epochs = sum(row["seconds"] for row in record["history"])
+    assert record["bank_seconds"] > 0
+    assert minutes_of(shop.folder / "runs" / "tiny")["purifier"]["minutes"] == pytest.approx(
+        (epochs + record["bank_seconds"]) / 60
+    )
+    del record["bank_seconds"]  # as in runs that did not time it
+    write_json(tmp_path / "purifier.json", record)
+    stages = minutes_of(tmp_path)
+    assert not stages["purifier"]["whole"]
+    write_json(tmp_path / "times" / "tiny.json", {"stages": stages})
+    made = TABLES["times"](replace(shop, records=tmp_path))
+    assert made.table[1][0][2] == f"over {epochs / 60:.0f}"
+    assert any("not timed" in note for note in made.notes)
 
 
 def test_without_making_a_table_has_what_is_there(shop: Workshop, tmp_path: Path) -> None:

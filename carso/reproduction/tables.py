@@ -34,6 +34,11 @@ def results(shop: Workshop) -> Reproduced:
     return sheet.finished()
 
 
+NO_BANK = (
+    "Over: the making of the attacked images, before the first epoch, was not timed for this run."
+)
+
+
 def times(shop: Workshop) -> Reproduced:
     """Table 3: minutes to train."""
     stages = ("classifier", "hardening")
@@ -44,7 +49,11 @@ def times(shop: Workshop) -> Reproduced:
         def minutes(stage: str, run: str = run) -> Callable[[], str]:
             def cell() -> str:
                 found = shop.minutes(run).get(stage)
-                return f"{found['minutes']:.0f}" if found else ""
+                if found is None:
+                    return ""
+                if not found["whole"]:
+                    sheet.note(NO_BANK)
+                return ("" if found["whole"] else "over ") + f"{found['minutes']:.0f}"
 
             return cell
 

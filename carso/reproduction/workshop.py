@@ -248,10 +248,11 @@ def minutes_of(folder: Path) -> dict[str, Record]:
         path = folder / f"{stage}.json"
         table = read_json(path) if path.exists() else {}
         if table.get("history"):
-            seconds = sum(row["seconds"] for row in table["history"])
-            made = table["provenance"]
+            epochs = sum(row["seconds"] for row in table["history"])
+            made, bank = table["provenance"], table.get("bank_seconds")
             found[stage] = {
-                "minutes": seconds / 60,
+                "minutes": (epochs + (bank or 0.0)) / 60,
+                "whole": stage != "purifier" or bank is not None,
                 "hardware": made["hardware"],
                 "command": made.get("command", ""),
                 "revision": made.get("revision", ""),

@@ -147,6 +147,11 @@ class AdversarialBatches:
             self.bank = in_memory(self.layout(), shape, fill, advance)
         self.generation = generation
 
+    @property
+    def seconds(self) -> float | None:
+        """How long the making of the bank took."""
+        return self.bank.seconds if self.bank is not None else None
+
     def layout(self) -> Layout:
         """One shard for each process on disk, one in memory."""
         shards = self.ranks.count if self.on_disk() else 1

@@ -8,6 +8,7 @@ process reads all shards, which lie in the folder of the run.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,8 +60,9 @@ class Layout:
 class Bank:
     """All shards, read as one."""
 
-    def __init__(self, layout: Layout, shards: list[Tensor]) -> None:
-        self.layout, self.shards = layout, shards
+    def __init__(self, layout: Layout, shards: list[Tensor], seconds: float) -> None:
+        """`seconds` is what the process took that made the longest shard."""
+        self.layout, self.shards, self.seconds = layout, shards, seconds
 
     def __getitem__(self, key: tuple[int, Tensor]) -> Tensor:
         """The differences that attack `key[0]` made of the images at `key[1]`."""
@@ -79,11 +81,12 @@ def in_memory(
     layout: Layout, shape: tuple[int, ...], fill: Fill, advance: Callable[[], None]
 ) -> Bank:
     """A bank of one shard that lives as long as the process."""
+    began = time.perf_counter()
     shard = torch.empty((layout.chunks * CHUNK, *shape), dtype=torch.int8)
     for place, chunk in enumerate(layout.of_shard(0)):
         put(shard, place, fill(*layout.first(chunk)))
         advance()
-    return Bank(layout, [shard])
+    return Bank(layout, [shard], time.perf_counter() - began)
 
 
 def on_disk(
@@ -107,7 +110,9 @@ def on_disk(
     else:
         for _ in layout.of_shard(ranks.index):
             advance()
-    return Bank(found, [opened(folder, found, shape, number) for number in range(found.shards)])
+    numbers = range(found.shards)
+    shards = [opened(folder, found, shape, number) for number in numbers]
+    return Bank(found, shards, max(seconds(folder, number) for number in numbers))
 
 
 def whole(
@@ -140,6 +145,7 @@ def make_shard(
         return
     finished = done(folder, identity, layout, shape, number)
     note = {"identity": identity, "shards": layout.shards}
+    before, began = seconds(folder, number) if finished else 0.0, time.perf_counter()
     if finished == 0:  # what is there must not be taken for whole once it is overwritten
         files.write_json(index(folder, number), {**note, "chunks": 0})
         path.unlink(missing_ok=True)
@@ -151,7 +157,10 @@ def make_shard(
             put(shard, place, fill(*layout.first(chunk)))
             if (place + 1) % FLUSH == 0 or place + 1 == len(chunks):
                 mapped.flush()  # the index must never promise what the disk does not hold
-                files.write_json(index(folder, number), {**note, "chunks": place + 1})
+                taken = before + time.perf_counter() - began
+                files.write_json(
+                    index(folder, number), {**note, "chunks": place + 1, "seconds": taken}
+                )
         advance()
 
 
@@ -167,6 +176,11 @@ def done(
     if not same or path.stat().st_size != size(layout, shape, number):
         return 0
     return int(note.get("chunks", 0))
+
+
+def seconds(folder: Path, number: int) -> float:
+    """How long the making of a shard took, so far as it is on disk."""
+    return float(files.read_json(index(folder, number)).get("seconds", 0.0))
 
 
 def opened(folder: Path, layout: Layout, shape: tuple[int, ...], number: int) -> Tensor:

@@ -216,7 +216,8 @@ def train_purifier(
     history = stage.run(training, folder / "purifier", display)
     purifier = training.result()
     weights = purifier.deployed_state()
-    finish(folder, training, weights, history, scenario=scenario, data=data)
+    bank = training.batches.seconds if training.uses_bank() else 0.0
+    finish(folder, training, weights, history, scenario=scenario, data=data, bank_seconds=bank)
     return purifier.deployed()
 
 
@@ -249,6 +250,7 @@ def finish(
     *,
     scenario: Scenario,
     data: ImageData,
+    bank_seconds: float | None = None,
 ) -> None:
     """Write `<stage>.safetensors`, and `<stage>.json` which says where it comes from.
 
@@ -276,6 +278,7 @@ def finish(
                 "validation_images": len(data.validation),
             },
             "first_losses": training.first_losses,
+            **({} if bank_seconds is None else {"bank_seconds": bank_seconds}),
             "history": history,
             "provenance": provenance(),
         },

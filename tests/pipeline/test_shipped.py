@@ -116,7 +116,7 @@ def test_the_purifier_is_retrained(whole_fashion: ImageData) -> None:
         for number, indices in enumerate(parts):
             fill_rows(stage.batches, bank, number, indices)
         seen += size
-    stage.batches.bank, stage.batches.generation = Bank(layout, [bank.flatten(0, 1)]), 0
+    stage.batches.bank, stage.batches.generation = Bank(layout, [bank.flatten(0, 1)], 0.0), 0
     found = first_losses(stage, steps)
     assert found == pytest.approx(record["first_losses"], rel=TOLERANCE)
 

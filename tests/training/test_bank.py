@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -179,6 +180,27 @@ def test_each_shard_is_taken_up_where_its_making_stopped(
         assert process.advanced == len(chunks)
         assert torch.equal(process.content, DIFFERENCES)
     assert all(not p.made for p in together(3, lambda ranks: prepared(tmp_path, ranks)))
+
+
+def test_the_time_of_the_making_counts_what_was_made_before_a_stop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(bank, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+
+    class Slow(Attacking):
+        def __call__(self, attack: int, first: int) -> Tensor:
+            clock[0] += 2
+            return super().__call__(attack, first)
+
+    stopped, going_on = Slow(stop=9), Slow()
+    arguments = (tmp_path, {"run": "this"}, layout_of(1), SHAPE)
+    with pytest.raises(Interrupted):
+        on_disk(*arguments, stopped, lambda: None, ALONE)
+    clock[0] += 1000
+    assert on_disk(*arguments, going_on, lambda: None, ALONE).seconds == 2 * CHUNKS
+    assert on_disk(*arguments, Slow(), lambda: None, ALONE).seconds == 2 * CHUNKS
+    assert in_memory(layout_of(1), SHAPE, Slow(), lambda: None).seconds == 2 * CHUNKS
 
 
 def test_nobody_writes_before_everybody_has_looked(together: Together, tmp_path: Path) -> None:
