@@ -174,6 +174,7 @@ class Workshop:
             given=self.given(planned),
             ranks=self.ranks,
         )
+        self.keep_time(name, folder)
         return str(folder)
 
     def scenario(self, name: str) -> Scenario:
@@ -225,24 +226,35 @@ class Workshop:
         if words:
             raise Missing(f"the scale {self.scale.name} needs more: {'; '.join(words)}")
 
-    def minutes(self, name: str) -> dict[str, Record]:
-        """By stage, how long the training of a run took, and with what; kept beside the records."""
-        path = self.kept / "times" / f"{name}.json"
+    def time_of(self, name: str) -> Path:
+        """Where the time of a training is kept, beside the records."""
+        return self.kept / "times" / f"{name}.json"
+
+    def keep_time(self, name: str, folder: Path) -> None:
+        """Write how long the training in `folder` took, once."""
+        path, planned = self.time_of(name), self.scale.runs[name]
         if self.ranks.told(path.exists()):
-            stages: dict[str, Record] = read_json(path)["stages"]
-            return stages
-        run, planned = self.run(name), self.scale.runs[name]
-        found = minutes_of(folder_of(run))
+            return
+        found = minutes_of(folder)
         if planned.classifier and "classifier" not in found:
             taken = self.minutes(planned.classifier)
             found |= {stage: taken[stage] for stage in taken if stage == "classifier"}
-        if run != name and self.ranks.first:  # a shipped one keeps its own
+        if self.ranks.first:
             write_json(path, {"run": name, "stages": found, "provenance": provenance()})
-        return found
+
+    def minutes(self, name: str) -> dict[str, Record]:
+        """By stage, how long the training of a run took, and with what."""
+        path = self.time_of(name)
+        if not self.ranks.told(path.exists()) and self.run(name) == name:
+            return minutes_of(folder_of(name))  # a shipped one
+        stages: dict[str, Record] = self.ranks.told(
+            read_json(path)["stages"] if self.ranks.first else None
+        )
+        return stages
 
 
 def minutes_of(folder: Path) -> dict[str, Record]:
-    """The same of the stages that were trained in `folder`."""
+    """By stage, how long the trainings in `folder` took, and with what."""
     found = {}
     for stage in ("classifier", "purifier", "hardening"):
         path = folder / f"{stage}.json"
