@@ -57,7 +57,7 @@ def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
     layout = stage.batches.layout()
     shape = (layout.chunks * CHUNK, *stage.data.train.images.shape[1:])
     differences = torch.randint(-127, 128, shape, dtype=torch.int8)  # their making is apart
-    stage.batches.bank = Bank(layout, [differences])
+    stage.batches.bank = Bank(layout, [differences], 0.0)
     anew = stage_of(with_bank(scenario, "off", **PAPER), batch)
     images, _ = stage.data.train.batch(slice(0, batch))
     activations = stage.representation(images, gradients=False)

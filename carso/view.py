@@ -39,7 +39,9 @@ class View(nn.Module):
         self.reduction = averaged(view(name, defence.aggregate), draws)
         self.samples = draws * each
         self.fixed = defence.noise.get_state() if fixed else None
-        self.frugal = name in SATURATING and hasattr(defence.purifier, "decode")
+        self.frugal = name in SATURATING and all(
+            hasattr(defence.purifier, method) for method in ("draw", "decode")
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         if self.fixed is not None:

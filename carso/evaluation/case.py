@@ -59,9 +59,9 @@ class Worst:
     attack: list[str]
 
     @classmethod
-    def of(cls, images: Tensor, clean: Verdict) -> Worst:
+    def of(cls, images: Tensor, clean: Verdict, sure: Tensor) -> Worst:
         right, nobody = clean.right.clone(), [""] * len(images)
-        return cls(images, images.clone(), right, right == 0, clean.margin.clone(), nobody)
+        return cls(images, images.clone(), right, sure, clean.margin.clone(), nobody)
 
     def update(self, outcome: Outcome, name: str) -> None:
         """Keep what is worse for the defence: fewer draws right, surely none, the smaller margin.

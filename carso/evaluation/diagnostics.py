@@ -68,7 +68,7 @@ def curve(exam: Examination) -> Diagnosis:
 
 
 def more_effort(exam: Examination) -> Diagnosis:
-    """More steps than any attack of the suite, from two starts, on images that still stand."""
+    """More steps than any margin attack of the suite, from two starts, on images that stand."""
     standing = (exam.battle.final.right > 0).nonzero().flatten()
     chosen = standing[: exam.count]
     if not len(chosen):
@@ -124,12 +124,12 @@ def noise(exam: Examination) -> Diagnosis:
 
 def black_box(exam: Examination) -> Diagnosis:
     """An attack without gradients must not break what the others could not."""
-    last = exam.plan.attacks[-1]
-    if last.black_box and len(exam.plan.attacks) > 1 and not exam.plan.independent:
-        outcomes = exam.battle.outcomes[-1]
-        broken = sum(int((outcome.right == 0).sum()) for outcome in outcomes)
+    own = [number for number, planned in enumerate(exam.plan.attacks) if planned.black_box]
+    if own and own[-1] > 0 and not exam.plan.independent:
+        outcomes, what = exam.battle.outcomes[own[-1]], exam.plan.attacks[own[-1]].what
+        broken = sum(int(outcome.sure.sum()) for outcome in outcomes)
         tried = sum(len(outcome.right) for outcome in outcomes)
-        share, what, count = broken / len(exam.case.images), last.what, len(exam.case.images)
+        share, count = broken / len(exam.case.images), len(exam.case.images)
         few = False
     else:
         attack = Square(queries=exam.plan.effort.queries)
@@ -141,7 +141,7 @@ def black_box(exam: Examination) -> Diagnosis:
         broken, tried = int(((judged.right == 0) & stood).sum()), int(stood.sum())
         share, what, count = broken / exam.count, f"Square, {attack.queries} queries", exam.count
         few = attack.queries < FEW_QUERIES
-    words = f"{what}, breaks {broken} of {tried} images that the other attacks left standing."
+    words = f"{what}, breaks {broken} of {tried} images that the attacks before it left standing."
     if share > slack(count):
         words += " The black box beats the white box: the gradients mislead."
     elif few:

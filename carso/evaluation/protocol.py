@@ -114,7 +114,7 @@ def fight_round(
     """Run every attack on one chunk of images."""
     images, labels = case.images[span], case.labels[span]
     clean = judged(case, parts, images, labels, "clean", number)
-    field = Worst.of(images, clean)
+    field = Worst.of(images, clean, surely_wrong(case, parts, clean, images, labels, number))
     advance(1)
     outcomes: list[Outcome | None] = []
     after = []
@@ -145,6 +145,17 @@ def judged(
         return {"right": fresh.right, "margin": fresh.margin}
 
     return Verdict(**parts.piece(f"chunk-{number:04d}-{occasion}", make))
+
+
+def surely_wrong(
+    case: Case, parts: Parts, clean: Verdict, images: Tensor, labels: Tensor, number: int
+) -> Tensor:
+    """Of each image, whether no draw labels it right even without an attack; kept."""
+
+    def make() -> dict[str, Tensor]:
+        return {"sure": case.confirmed(clean, images, labels, "clean", number)}
+
+    return parts.piece(f"chunk-{number:04d}-clean-again", make)["sure"]
 
 
 def joined(verdicts: list[Verdict]) -> Verdict:

@@ -82,7 +82,7 @@ def attack_table(case: Case, plan: Suite, battle: Battle, number: int) -> dict[s
     alone = battle.clean.right.clone()
     for outcome, offset in places:
         where = (outcome.index + offset).tolist()
-        broken += int((outcome.right == 0).sum())
+        broken += int(outcome.sure.sum())
         measured = sizes(outcome.examples, case.images[outcome.index + offset])
         for i, place in enumerate(where):
             right[place] = int(outcome.right[i])
@@ -182,6 +182,9 @@ def indented(value: Any, depth: int = 0) -> str:
     return json.dumps(value, allow_nan=False)
 
 
+HOW = ("draws", "samples", "chunk")
+
+
 def refuse_another(path: Path, settings: dict[str, Any]) -> None:
     """Do not overwrite the finished record of another evaluation."""
     if not path.exists():
@@ -190,7 +193,9 @@ def refuse_another(path: Path, settings: dict[str, Any]) -> None:
     same = {
         "subject": before["subject"] == settings["subject"],
         "suite": before["suite"]["name"] == settings["suite"]["name"],
-        "draws": before["suite"]["draws"] == settings["suite"]["draws"],
+        "attacks": [[attack[key] for key in ("name", "what")] for attack in before["attacks"]]
+        == [list(attack[:2]) for attack in settings["attacks"]],
+        **{key: before["suite"][key] == settings["suite"][key] for key in HOW},
         "eps": before["threat"] == settings["threat"],
         "seed": before["seed"] == settings["seed"],
         "images": before["data"]["sha256"] == settings["data"]["sha256"],
@@ -206,7 +211,8 @@ def refuse_another(path: Path, settings: dict[str, Any]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """A record that `write` wrote, after a check that it is one."""
     record = files.read_json(path)
-    wanted = ("format", "subject", "attacks", "accuracy", "diagnostics", "images", "threat")
+    wanted = ("format", "subject", "suite", "threat", "seed", "data", "verdict", "unreliable",
+              "accuracy", "diagnostics", "attacks", "images", "provenance")  # fmt: skip
     if not isinstance(record, dict) or any(key not in record for key in wanted):
         raise CarsoError(f"{path} is not a record of an evaluation: `carso evaluate` writes one")
     if record["format"] != FORMAT:

@@ -136,7 +136,7 @@ def facts(record: Record) -> list[tuple[str, str]]:
         ("time", duration(made["seconds"]) if "seconds" in made else ""),
         (
             "passes of the attacks",
-            f"{forward:,} forward, {backward:,} backward, per image",
+            f"{forward:,} forward, {backward:,} backward, of one image each",
         ),
     ]
     return [(name, value) for name, value in found if value]

@@ -249,6 +249,18 @@ def test_the_black_box_of_the_suite_is_the_one_that_is_judged(
     assert "black box" in failed(record)
 
 
+def test_so_it_is_where_attacks_come_after_it(
+    classifier: nn.Module, spoiling: type, images: Tensor, labels: Tensor
+) -> None:
+    attacks = ("margin@mean-logits", "square", "apgd-ce@mean-logits")
+    spoiled = spoiling(classifier, "negated")
+    record = carso.evaluate(spoiled, images, labels, eps=0.15, suite="tiny", attacks=attacks)
+    figures = diagnosis(record, "black box")["figures"]
+    assert figures["broken"] == record["attacks"][1]["broken"] > 2
+    assert figures["tried"] == record["attacks"][1]["attacked"]
+    assert "black box" in failed(record)
+
+
 # Pieces.
 
 

@@ -209,6 +209,8 @@ def test_a_finished_record_may_be_made_again(
     before = path.read_bytes()
     with pytest.raises(CarsoError, match="other seed"):
         evaluated(classifier, images, labels, seed=1, out=path)
+    with pytest.raises(CarsoError, match="with other attacks, samples, chunk"):
+        evaluated(classifier, images, labels, samples=3, chunk=2, out=path)
     assert path.read_bytes() == before
 
 

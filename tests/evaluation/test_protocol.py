@@ -18,6 +18,7 @@ from carso.evaluation.case import Case, Outcome, Worst
 from carso.evaluation.parts import Parts, as_tensor
 from carso.evaluation.plan import Planned, Suite
 from carso.evaluation.protocol import GOOD_COSINE, candidates_needed, chunks_of, fight
+from carso.evaluation.record import attack_table
 from carso.evaluation.subject import (
     ClassifierSubject,
     DefenceSubject,
@@ -71,7 +72,7 @@ def outcome(index: list[int], right: list[int], margin: list[float], pixel: floa
 
 def test_fewer_draws_right_are_worse_then_the_smaller_margin() -> None:
     clean = Verdict(right=torch.tensor([5, 5, 5, 0]), margin=torch.tensor([3.0, 3, 3, -1]))
-    worst = Worst.of(torch.zeros(4, 1, 2, 2), clean)
+    worst = Worst.of(torch.zeros(4, 1, 2, 2), clean, clean.right == 0)
     assert worst.standing.tolist() == [0, 1, 2]
     worst.update(outcome([0, 1, 2], [5, 3, 5], [2.0, 9.0, 4.0], 0.1), "first")
     worst.update(outcome([0, 1, 2], [5, 4, 0], [2.5, -9.0, 1.0], 0.2), "second")
@@ -85,7 +86,7 @@ def test_fewer_draws_right_are_worse_then_the_smaller_margin() -> None:
 def test_the_clean_images_are_not_written_to() -> None:
     images = torch.zeros(1, 1, 2, 2)
     clean = Verdict(right=torch.tensor([5]), margin=torch.tensor([1.0]))
-    worst = Worst.of(images, clean)
+    worst = Worst.of(images, clean, clean.right == 0)
     worst.update(outcome([0], [0], [-1.0], 0.5), "attack")
     assert images.sum() == 0
     assert (clean.right.tolist(), clean.margin.tolist()) == ([5], [1.0])
@@ -141,9 +142,28 @@ def test_an_image_that_is_right_now_and_then_does_not_count_as_broken() -> None:
     assert (found <= once).all()
 
 
+def test_a_clean_image_that_is_right_now_and_then_is_attacked() -> None:
+    """Though by chance no draw of the first verdict was right."""
+    images = torch.zeros(60, 1, 2, 2)
+    images[50:] = 1
+    subject = ClassifierSubject(Coin())
+    subject.stochastic = True
+    case = case_of(subject, images, torch.zeros(60, dtype=torch.int64), classes=2)
+    plan = tiny_plan(attacks=("square",))
+    battle = fight(case, plan, Parts(None, {}), chunk=60, counted=silent)
+    (found,) = battle.outcomes[0]
+    unlucky = (battle.clean.right == 0).nonzero().flatten()
+    again = case.confirmed(battle.clean, images, case.labels, "clean", 0)
+    assert found.index.tolist() == [i for i in range(60) if not again[i]]
+    assert set(unlucky[unlucky < 50].tolist()) & set(found.index.tolist())
+    assert not set(range(50, 60)) & set(found.index.tolist())
+    table = attack_table(case, plan, battle, 0)
+    assert table["broken"] == found.sure.sum() < (found.right == 0).sum()
+
+
 def test_an_image_that_may_be_right_is_attacked_on() -> None:
     clean = Verdict(right=torch.tensor([5, 5, 0]), margin=torch.tensor([3.0, 3, -1]))
-    worst = Worst.of(torch.zeros(3, 1, 2, 2), clean)
+    worst = Worst.of(torch.zeros(3, 1, 2, 2), clean, clean.right == 0)
     unsure = outcome([0, 1], [0, 0], [-2.0, -2.0], 0.1)
     unsure.sure[1] = False
     worst.update(unsure, "first")
