@@ -16,11 +16,12 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measuring import in_own_process, memory_growth, timed
+from measuring import in_own_process, memory_growth
 from pyautoattack.autopgd_base import APGDAttack
 
 import carso
 from carso import data
+from carso.tuning import seconds
 
 WAYS = ("shared", "separate", "pyautoattack")
 
@@ -53,15 +54,15 @@ def times(batch: int, draws: int, samples: int, turns: int) -> dict[str, float]:
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, action in ways.items():
-            found[name].append(timed(action) / (2 if name == "pyautoattack" else 1))
+            found[name].append(seconds(action) / (2 if name == "pyautoattack" else 1))
     return {name: statistics.median(values) for name, values in found.items()}
 
 
 def measured(batch: int, draws: int, samples: int, turns: int) -> dict[str, float]:
-    seconds = times(batch, draws, samples, turns)
+    taken = times(batch, draws, samples, turns)
     return {
-        "shared_over_separate": seconds["shared"] / seconds["separate"],
-        "shared_over_pyautoattack": seconds["shared"] / seconds["pyautoattack"],
+        "shared_over_separate": taken["shared"] / taken["separate"],
+        "shared_over_pyautoattack": taken["shared"] / taken["pyautoattack"],
         **{f"{way}_mib": in_own_process(__file__, way, batch, draws, samples) for way in WAYS},
     }
 

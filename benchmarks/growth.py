@@ -15,7 +15,7 @@ import statistics
 from dataclasses import dataclass, replace
 
 import torch
-from measuring import in_own_process, memory_growth, timed
+from measuring import in_own_process, memory_growth
 from synthetic import random_images
 
 from carso import scenario_file
@@ -23,6 +23,7 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import freeze
 from carso.defence import Carso
 from carso.purifier import Purifier
+from carso.tuning import seconds
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def grown(name: str, row: str, turns: int) -> list[dict[str, float]]:
         for subject in subjects:
             getattr(subject, action)()
     times = {
-        action: [[timed(getattr(s, action)) for s in subjects] for _ in range(turns)]
+        action: [[seconds(getattr(s, action)) for s in subjects] for _ in range(turns)]
         for action in ACTIONS
     }
     for place, value in enumerate(ROWS[row]):

@@ -15,7 +15,6 @@ import statistics
 from dataclasses import replace
 
 import torch
-from measuring import timed
 
 from carso import data, scenario_file
 from carso.attacks.gradient import cross_entropy_gradient
@@ -23,6 +22,7 @@ from carso.deployed import folder_of, stored
 from carso.randomness import generator
 from carso.training.hardening import HardeningStage
 from carso.training.stages import hardening_stage
+from carso.tuning import seconds
 
 
 def new_stage(name: str, precision: str) -> HardeningStage:
@@ -64,7 +64,7 @@ def measured(name: str, batch: int, turns: int) -> dict[str, float]:
     found: dict[str, list[float]] = {key: [] for key in actions}
     for _ in range(turns):
         for key, action in actions.items():
-            found[key].append(timed(action))
+            found[key].append(seconds(action))
 
     def ratio(one: str, *others: str) -> float:
         """The time of one over that of others, turn by turn: the median."""

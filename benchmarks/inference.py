@@ -13,7 +13,7 @@ import json
 import statistics
 
 import torch
-from measuring import in_own_process, memory_growth, timed
+from measuring import in_own_process, memory_growth
 from synthetic import random_images
 
 from carso import scenario_file
@@ -22,6 +22,7 @@ from carso.classifiers.frozen import freeze
 from carso.defence import Carso
 from carso.deployed import purifier_of
 from carso.purifier import Purifier
+from carso.tuning import seconds
 
 CPU = torch.device("cpu")
 CHUNK = 32
@@ -57,7 +58,8 @@ def ratio(name: str, batch: int, samples: int, turns: int) -> float:
     for action in (*parts, lambda: defence(images)):
         action()
     return statistics.median(
-        timed(lambda: defence(images)) / sum(timed(part) for part in parts) for _ in range(turns)
+        seconds(lambda: defence(images)) / sum(seconds(part) for part in parts)
+        for _ in range(turns)
     )
 
 

@@ -15,7 +15,6 @@ import json
 import statistics
 
 import torch
-from measuring import timed
 from synthetic import random_images
 
 from carso import scenario_file
@@ -26,6 +25,7 @@ from carso.scenario import Scenario
 from carso.training.bank import CHUNK, Bank
 from carso.training.purifier import PurifierStage
 from carso.training.stages import purifier_stage
+from carso.tuning import seconds
 
 CPU = torch.device("cpu")
 PAPER = {"steps": 40, "step_size": 0.01}
@@ -79,8 +79,10 @@ def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
 
     for action in (classifier_pass, purifier_update, epoch):
         action()
-    turns = [(timed(classifier_pass) + timed(purifier_update), timed(epoch)) for _ in range(steps)]
-    regenerating = min(timed(epoch_anew) for _ in range(2))
+    turns = [
+        (seconds(classifier_pass) + seconds(purifier_update), seconds(epoch)) for _ in range(steps)
+    ]
+    regenerating = min(seconds(epoch_anew) for _ in range(2))
     floor, real = (statistics.median(column) for column in zip(*turns, strict=True))
     ratios = [real / floor for floor, real in turns]
     return {

@@ -149,7 +149,7 @@ class Carso(nn.Module):
 
     @torch.no_grad()
     def purify(self, images: Tensor) -> Tensor:
-        """The candidates that a prediction is made from, (N, B, C, H, W) in [0, 1]."""
+        """Candidates such as predictions are made from, by new noise: (N, B, C, H, W) in [0, 1]."""
         self.check(images)
         candidates = [
             self.purifier.sample(self.representation(part), self.samples, self.noise)

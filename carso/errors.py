@@ -8,3 +8,8 @@ class CarsoError(ValueError):
     """
 
     code = 2
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what an exception says, or its kind where it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

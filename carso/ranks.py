@@ -183,7 +183,7 @@ def check_launch(device: torch.device, devices: int, nodes: int, precision: str)
         raise CarsoError(f"--devices and --nodes are at least 1, got {devices} and {nodes}")
     if devices > 1 and device.index is not None:
         raise CarsoError(f"--devices {devices} takes the first {devices}: give --device cuda")
-    started = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
+    started = max(from_environment(name) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if started > 1 and devices * nodes == 1:
         raise CarsoError(
             f"{started} processes were started: say so with --devices (per machine) and --nodes"
@@ -192,6 +192,14 @@ def check_launch(device: torch.device, devices: int, nodes: int, precision: str)
         raise CarsoError(
             f"--nodes {nodes} needs a process on every machine: start it by torchrun or srun"
         )
+
+
+def from_environment(name: str) -> int:
+    """A number of processes that torchrun or Slurm has set; 1 where neither did."""
+    text = os.environ.get(name, "1")
+    if not text.isdigit():
+        raise CarsoError(f"the environment's {name} is a number of processes, got {text!r}")
+    return int(text)
 
 
 def watch_parent(parent: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
-from carso.errors import CarsoError
+from carso.errors import CarsoError, reason
 
 
 class Representation(nn.Module):
@@ -93,11 +93,14 @@ def check_fit(classifier: nn.Module, data: ImageData, *, layers: Sequence[str]) 
     try:
         with torch.no_grad():
             _, logits = representation.with_logits(probe)
-    except RuntimeError as error:
+    except CarsoError:
+        raise
+    except Exception as error:  # whatever a module of the user's may raise
         raise CarsoError(
-            f"the classifier takes no images of shape {data.image_shape} (C, H, W): "
-            f"{str(error).splitlines()[0]}"
+            f"the classifier takes no images of shape {data.image_shape} (C, H, W): {reason(error)}"
         ) from None
+    if not isinstance(logits, Tensor):
+        raise CarsoError(f"a classifier gives a tensor of logits, got {type(logits).__name__}")
     if logits.shape != (2, len(data.classes)):
         raise CarsoError(
             f"the classifier gives {tuple(logits.shape)} for 2 images of {len(data.classes)} "

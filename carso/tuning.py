@@ -51,8 +51,7 @@ class Tuning:
 
 
 def place() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "carso" / "tuning.json"
+    return files.cache() / "tuning.json"
 
 
 def machine() -> dict[str, Any]:
@@ -115,6 +114,7 @@ def ratio(plain: Action, other: Action, *, turns: int) -> float:
 
 
 def seconds(action: Action) -> float:
+    """How long `action` takes."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from records import RESULTS, record
+from records import RESULTS, record, table
+
+from carso.columns import as_markdown
 
 SMALL = "`cifar10-small`"
 
@@ -32,7 +34,7 @@ def benchmarks() -> str:
             for what in ("prediction", "gradient")
         ),
     ]
-    return "\n".join(["| | measured |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
+    return table("| | measured |", (f"| {a} | {b} |" for a, b in rows))
 
 
 def eot_rows(found: Any) -> list[tuple[str, str]]:
@@ -64,14 +66,14 @@ def hardening_step() -> str:
         ("its attack, share of the step", f"{found['attack_over_step']:.2f}"),
         ("attack in bfloat16 over float32", f"{found['bfloat16_over_float32']:.1f}"),
     ]
-    return table((f"`{found['scenario']}`, batches of {found['batch']}", "measured"), rows)
+    return as_markdown(((f"`{found['scenario']}`, batches of {found['batch']}", "measured"), rows))
 
 
 def kinds() -> str:
     """Alternatives over the default."""
     found = record(RESULTS / "benchmarks.json")["kinds"]
     rows = [(name, f"{value:.2f}") for name, value in found["ratios"].items()]
-    return table((f"`{found['scenario']}`", "time over the default's"), rows)
+    return as_markdown(((f"`{found['scenario']}`", "time over the default's"), rows))
 
 
 def growth() -> str:
@@ -89,15 +91,10 @@ def growth() -> str:
     header = (
         "", "prediction, time over the first", "MiB", "gradient, time over the first", "MiB",
     )  # fmt: skip
-    return table(header, rows)
+    return as_markdown((header, rows))
 
 
 GROWING = {"samples": "N", "batch": "batch", "side": "side of the image", "layers": "layers"}
-
-
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def conditions() -> str:

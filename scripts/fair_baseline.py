@@ -133,10 +133,9 @@ def main() -> None:
             "settings": digest([str(training), str(found.scenario.threat)]),
         },
     )
-    given.out.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(folder / "defence.json", given.out / "defence.json")
     with progress() as bars:
         history = stage.run(baseline, given.out / "classifier", bars)
+    shutil.copyfile(folder / "defence.json", given.out / "defence.json")
     finish(
         given.out,
         baseline,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import Any
 
-from records import RESULTS, WEIGHTS, record
+from records import RESULTS, WEIGHTS, record, table
 
 HARDENED = ("fashion-hardened", "fashion-retrofit", "cifar10-small-hardened")
 GROUPS = {
@@ -84,16 +84,15 @@ def difference(first: dict[str, Any], second: dict[str, Any], how: str) -> str:
     import torch
 
     from carso.evaluation.statistics import paired_difference
-    from carso.report.tables import signed
+    from carso.report.tables import outcomes, signed
 
     assert first["data"]["sha256"] == second["data"]["sha256"]
 
-    def outcomes(of: dict[str, Any]) -> torch.Tensor:
-        key = "clean_right" if how == "clean" else "worst_right"
-        right = torch.tensor(of["images"][key], dtype=torch.float64) / of["suite"]["draws"]
+    def of(record: dict[str, Any]) -> torch.Tensor:
+        right = outcomes(record, "clean_right" if how == "clean" else "worst_right")
         return (right == 1).double() if how == "all draws" else right
 
-    return signed(paired_difference(outcomes(first), outcomes(second)))
+    return signed(paired_difference(of(first), of(second)))
 
 
 def hardened_epochs() -> str:
@@ -113,13 +112,10 @@ def hardened_epochs() -> str:
         parts += [
             f"`{name}`, {passes:.3g} gradient passes, {count} validation images, {threads} "
             f"thread{'s' if threads > 1 else ''} beside other work:",
-            "\n".join(
-                [
-                    "| epoch | loss | reconstruction, nats | attacked in training | validation | "
-                    "attacked validation | images/s |",
-                    "| --- | --- | --- | --- | --- | --- | --- |",
-                    *rows,
-                ]
+            table(
+                "| epoch | loss | reconstruction, nats | attacked in training | validation | "
+                "attacked validation | images/s |",
+                rows,
             ),
         ]
     return "\n\n".join(parts)
@@ -135,14 +131,9 @@ def anchors(name: str = "fashion-hardened") -> str:
     ]
     count = found["images"]
     alone = f"{found['classifier_attacked']:.3f}" if "classifier_attacked" in found else ""
-    return "\n".join(
-        [
-            f"| weight | clean, {count['clean']} validation images | "
-            f"attacked, {count['attacked']} |",
-            "| --- | --- | --- |",
-            f"| the classifier alone | {found['classifier_clean']:.4f} | {alone} |",
-            *rows,
-        ]
+    return table(
+        f"| weight | clean, {count['clean']} validation images | attacked, {count['attacked']} |",
+        [f"| the classifier alone | {found['classifier_clean']:.4f} | {alone} |", *rows],
     )
 
 
@@ -159,7 +150,7 @@ def baselines() -> str:
                     f"{float(row['validation_pgd_accuracy']):.3f} |"
                 )
     head = "| baseline | epoch | training loss | validation | under PGD of 10 steps |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- |", *rows])
+    return table(head, rows)
 
 
 def weight(anchor: float | None) -> str:
@@ -181,9 +172,7 @@ def samples() -> str:
             f"`{found['name']}`, {images['images']} {images['split']} images of {images['set']}, "
             f"{found['attack']}, {found['draws']} draws; candidates differ by "
             f"{found['pixel_deviation']:.4f} per pixel:",
-            "\n".join(
-                ["| aggregation | N | clean | attacked |", "| --- | --- | --- | --- |", *rows]
-            ),
+            table("| aggregation | N | clean | attacked |", rows),
         ]
     return "\n\n".join(parts)
 
@@ -206,7 +195,7 @@ def refutations() -> str:
         "| record | images attacked anew | their margins | broken on all draws | "
         "right before, mean of draws | right after | change of the record's worst case | seed |"
     )
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- | --- | --- |", *rows])
+    return table(head, rows)
 
 
 def trials() -> str:
@@ -226,8 +215,7 @@ def trials() -> str:
         )
     head = (
         "| trial | what | validation images | attacked in training | clean | attacked | "
-        "classifier alone, attacked | best epoch | attacked, judged by N = 1, 2, 4, 8, 16 |"
+        "classifier alone, attacked | best epoch | "
+        "attacked, last epoch, judged by N = 1, 2, 4, 8, 16 |"
     )
-    rule = "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    tables = ["\n".join([f"On {name}:", "", head, rule, *rows]) for name, rows in groups.items()]
-    return "\n\n".join(tables)
+    return "\n\n".join(f"On {name}:\n\n{table(head, rows)}" for name, rows in groups.items())

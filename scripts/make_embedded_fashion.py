@@ -12,6 +12,7 @@ for byte each time.
 import argparse
 from pathlib import Path
 
+from records import in_one_line
 from torch import Tensor
 
 from carso.data.idx import TEST, TRAINING, read_idx_split, write_idx
@@ -57,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

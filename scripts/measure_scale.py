@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import RESULTS, record
+from records import RESULTS, in_one_line, record
 from torch import Generator, Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
@@ -200,4 +200,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -7,11 +7,14 @@ Without names all of them; with names only these, and the others stay as they ar
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from records import in_one_line
 
 from carso import files
 from carso.provenance import provenance
@@ -26,12 +29,15 @@ def measured(name: str) -> Any:
 
 
 def main() -> None:
-    path, *names = sys.argv[1:]
-    record = files.read_json(Path(path)) if Path(path).exists() else {}
-    for name in names or NAMES:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME")
+    given = parser.parse_args()
+    record = files.read_json(given.out) if given.out.exists() else {}
+    for name in given.names or NAMES:
         record[name] = {**measured(name), "provenance": provenance()}
-    files.write_json(Path(path), record)
+    files.write_json(given.out, record)
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -11,6 +11,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from records import best_of, in_one_line
+
 from carso import files
 from carso.deployed import read_description
 from carso.provenance import provenance
@@ -25,7 +27,6 @@ def main() -> None:
     found = files.read_json(given.run / "hardening" / "checkpoint.json")
     history = found["history"]
     description = read_description(given.run)
-    best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))
     files.write_json(
         given.out,
         {
@@ -37,7 +38,7 @@ def main() -> None:
             },
             "identity": found["identity"],
             "history": history,
-            "best": best,
+            "best": best_of(history),
             "provenance": made(given.run),
         },
     )
@@ -53,4 +54,4 @@ def made(run: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +25,14 @@ def in_one_line(main: Callable[[], None]) -> None:
 
 def record(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def table(header: str, rows: Iterable[str]) -> str:
+    """A Markdown table from its lines, with the rule that goes below the first."""
+    rule = "| " + " | ".join("---" for _ in header.split("|")[1:-1]) + " |"
+    return "\n".join([header, rule, *rows])
+
+
+def best_of(history: list[dict[str, Any]]) -> dict[str, Any]:
+    """The epoch that a hardening keeps: the last of those that hold best against attacks."""
+    return max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))

@@ -1,9 +1,10 @@
 """Tries to refute a record: longer attacks on the images that it left standing by least.
 
-    python scripts/refute.py RECORD OUT [--run RUN] [--images 50] [--data DIR] [--threads 1]
+    python scripts/refute.py RECORD OUT [--run RUN] [--images 50] [--data DIR] [--seed 1]
+                             [--threads 1]
 
 RECORD is what `carso evaluate` wrote of a shipped defence, of a run (`--run` says where it is), or
-with `--bare` of a classifier. Of the images that some draw labels right in it, those with the
+of the classifier of either. Of the images that some draw labels right in it, those with the
 smallest margins are attacked anew, with several times the effort of the adaptive suite. OUT is a
 JSON of how many break on all draws, and of how many draws were right before and after. Images far
 from the boundary tell nothing here and are left out, so this is no accuracy, but by so much the
@@ -25,6 +26,7 @@ from carso.deployed import folder_of, load, stored
 from carso.evaluation.evaluate import evaluate, weights
 from carso.evaluation.named import Images
 from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
+from carso.evaluation.record import read
 from carso.evaluation.subject import Through
 from carso.progress import progress
 from carso.provenance import provenance
@@ -111,7 +113,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    record = files.read_json(given.record)
+    record = read(given.record)
     name = given.run or record["subject"]["name"]
     found = run(record, name, given.images, given.data, given.seed)
     files.write_json(given.out, found)

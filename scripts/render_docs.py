@@ -28,17 +28,20 @@ from hardening_parts import (
     samples,
     trials,
 )
-from records import FASHION, RESULTS, ROOT, WEIGHTS, record
+from records import FASHION, RESULTS, ROOT, WEIGHTS, in_one_line, record, table
 from reproduced_parts import REPRODUCED_PARTS
 from scale_parts import SCALE_PARTS
+
+from carso import files
 
 
 def demo() -> str:
     """The demo's table, as the command prints it."""
     from carso.columns import as_text
-    from carso.demo import RECORDS, table
+    from carso.demo import RECORDS
+    from carso.demo import table as lines_of
 
-    lines = as_text(table([record(RESULTS / "demo" / f"{name}.json") for name in RECORDS]))
+    lines = as_text(lines_of([record(RESULTS / "demo" / f"{name}.json") for name in RECORDS]))
     return "\n".join(["```", *lines, "```"])
 
 
@@ -113,15 +116,9 @@ def accuracies() -> str:
             f"| {name} | {part['images']} | {part['classifier']:.4f} | {part['defence']:.4f} | "
             f"{part['classifier_under_pgd']:.4f} ({part['images_under_pgd']} images) |"
         )
-    return "\n".join(
-        [
-            "| images | count | classifier, clean | defence, clean | classifier under PGD |",
-            "| --- | --- | --- | --- | --- |",
-            *rows,
-            "",
-            f"PGD: {found['attack']}. Seed {found['seed']}, N = {found['samples']}.",
-        ]
-    )
+    head = "| images | count | classifier, clean | defence, clean | classifier under PGD |"
+    about = f"PGD: {found['attack']}. Seed {found['seed']}, N = {found['samples']}."
+    return f"{table(head, rows)}\n\n{about}"
 
 
 def provenance(name: str = "fashion") -> str:
@@ -139,13 +136,7 @@ def provenance(name: str = "fashion") -> str:
             f"(`{found['data']['fingerprint'][:16]}…`) | {found['scenario']['seed']} | "
             f"`{made['revision'][:12]}` | {made['versions']['torch']} |"
         )
-    return "\n".join(
-        [
-            "| part | SHA-256 of the file | trained | seed | revision | torch |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *rows,
-        ]
-    )
+    return table("| part | SHA-256 of the file | trained | seed | revision | torch |", rows)
 
 
 def history() -> str:
@@ -156,9 +147,7 @@ def history() -> str:
         f"{row['validation_pgd_accuracy']:.3f} |"
         for row in found["history"]
     ]
-    return "\n".join(
-        ["| epoch | training loss | validation | under PGD |", "| --- | --- | --- | --- |", *rows]
-    )
+    return table("| epoch | training loss | validation | under PGD |", rows)
 
 
 def lab_purifier() -> str:
@@ -169,13 +158,10 @@ def lab_purifier() -> str:
         f"{row['validation_transfer_accuracy']:.3f} |"
         for row in found["history"]
     ]
-    return "\n".join(
-        [
-            "| epoch | reconstruction, nats | KL, nats | beta | validation, N = 1 | "
-            "attacked through the classifier |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *rows,
-        ]
+    return table(
+        "| epoch | reconstruction, nats | KL, nats | beta | validation, N = 1 | "
+        "attacked through the classifier |",
+        rows,
     )
 
 
@@ -263,10 +249,10 @@ def main() -> None:
     checking = "--check" in sys.argv
     for path in stale:
         if not checking:
-            path.write_text(wanted[path], encoding="utf-8")
+            files.write_text(path, wanted[path])
         print(f"{'stale' if checking else 'written'}: {path.relative_to(ROOT)}")
     sys.exit(1 if stale and checking else 0)
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -63,7 +63,7 @@ def cost() -> str:
     return (
         f"The {len(shop.seconds)} records of these tables took {hours:.1f} hours of one thread, "
         f"most of them beside other work; the runs that do not ship, {over}{training:.1f} hours "
-        "more (with `--devices 2` two processes share either)."
+        "more."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from records import RESULTS, record
+from records import RESULTS, record, table
 
 PAPER = {"cifar10": ("a", 8), "cifar100": ("b", 4), "tinyimagenet": ("c", 8)}
 """The paper's letter of a scenario, and its number of A100 GPUs."""
@@ -25,11 +25,6 @@ def mebibytes(count: float) -> str:
 def short(value: float) -> str:
     """Three digits, without powers of ten."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 10 else f"{value:.3g}"
-
-
-def table(header: str, rows: list[str]) -> str:
-    marks = "| " + " | ".join("---" for _ in header.split("|")[1:-1]) + " |"
-    return "\n".join([header, marks, *rows])
 
 
 def networks() -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from records import best_of, in_one_line
 
 import carso
 from carso import data, files
@@ -86,13 +87,12 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         source=generator(0, "trial"),
         attack=VALIDATION_ATTACK,
     )
-    best = max(history, key=lambda row: (row["validation_adaptive_accuracy"], row["epoch"]))
     return {
         "trial": trial,
         "scenario": as_table(scenario),
         "data": {"set": images.name, "fingerprint": images.fingerprint},
         "history": history,
-        "best": best,
+        "best": best_of(history),
         "attacked_by_samples": candidates,
         "classifier_attacked": alone,
         "provenance": provenance(),
@@ -100,4 +100,4 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from records import in_one_line
 from torch import Tensor
 
 import carso
@@ -108,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    in_one_line(main)

@@ -102,6 +102,32 @@ def test_a_network_of_other_classes_is_refused(
         harden(photos, written(tmp_path, classes=classes), tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return images, images", "a tensor of logits, got tuple"),
+        ("raise ValueError('only squares\\nplease')", r"takes no images .*: only squares$"),
+        ("raise KeyError", r"takes no images .*: KeyError$"),
+    ],
+)
+def test_a_network_that_is_no_classifier_of_these_images_is_refused(
+    body: str, says: str, photos: ImageData, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.py"
+    lines = [
+        "from torch import nn",
+        "class Odd(nn.Sequential):",
+        "    def forward(self, images):",
+        "        images = super().forward(images)",
+        f"        {body}",
+        "def classifier():",
+        "    return Odd(nn.Conv2d(1, 4, 4, stride=4), nn.Flatten())",
+    ]
+    path.write_text("\n".join(lines))
+    with pytest.raises(CarsoError, match=says):
+        harden(photos, path, tmp_path / "run")
+
+
 def test_a_key_error_of_the_users_own_code_is_not_a_missing_function(tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text("def classifier():\n    return {}['weights']\n")

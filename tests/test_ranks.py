@@ -84,6 +84,9 @@ def test_processes_of_a_launcher_must_be_told_how_many_they_are(
         check_launch(CPU, 1, 1, "32-true")
     check_launch(CPU, 4, 1, "32-true")
     check_launch(CPU, 2, 2, "32-true")
+    monkeypatch.setenv(launcher, "all")
+    with pytest.raises(CarsoError, match=f"{launcher} is a number of processes, got 'all'"):
+        check_launch(CPU, 4, 1, "32-true")
 
 
 def test_a_single_gpu_by_number_is_not_many() -> None:

@@ -53,7 +53,7 @@ def read_examples(path: Path) -> dict[str, Tensor]:
         raise CarsoError(f"adversarial examples are .safetensors files, got {path.name}")
     tensors = tensor_files.load(path)
     if set(tensors) != {"images", "labels", "examples", "eps"} or (
-        tensors["images"].shape != tensors["examples"].shape
+        tensors["images"].shape != tensors["examples"].shape or tensors["eps"].numel() != 1
     ):
         raise CarsoError(f"{path} holds no adversarial examples: `--save-examples` writes such")
     return tensors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carso import __version__
-from carso.errors import CarsoError
+from carso.errors import CarsoError, reason
 
 if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
     import torch
@@ -74,8 +74,7 @@ def prepare(device: str, threads: int) -> torch.device:
         if place != torch.device("cuda") or not gpus:  # of many processes each has a GPU of its own
             torch.zeros(1, device=place).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise CarsoError(f"device {device!r} is not usable here: {reason}") from None
+        raise CarsoError(f"device {device!r} is not usable here: {reason(error)}") from None
     return place
 
 

@@ -49,6 +49,7 @@ def _read(path: Path) -> Tensor | None:
 
 def _write(path: Path, images: Tensor) -> None:
     """Put the file in place whole or not at all; without a writable cache, do without."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
@@ -57,5 +58,5 @@ def _write(path: Path, images: Tensor) -> None:
             unfinished = Path(scratch) / path.name
             save_file({"images": images.to(torch.uint8)}, unfinished)
             unfinished.replace(path)
-    except OSError:
+    except (OSError, SafetensorError):  # the latter where the disk is full
         return

@@ -78,7 +78,10 @@ def _parse(file: BufferedIOBase, path: Path, dimensions: int) -> Tensor:
     size = math.prod(shape)
     if size == 0:
         raise DataError(f"{path}: expected at least one element, the header says {shape}")
-    content = file.read(size + 1)  # one byte more than there should be, to notice a longer file
+    try:
+        content = file.read(size + 1)  # one byte more than there should be, to notice a longer file
+    except (OverflowError, MemoryError):
+        raise DataError(f"{path}: damaged, its header says {shape}") from None
     if len(content) != size:
         found = "more" if len(content) > size else f"only {len(content)}"
         raise DataError(f"{path}: expected {size} bytes for shape {shape}, found {found}")

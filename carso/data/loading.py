@@ -62,6 +62,8 @@ def facts(name: str) -> ImageFacts:
 def from_tensors(images: Tensor, labels: Tensor, *, classes: Sequence[str] = ()) -> ImageData:
     """A data set from tensors: bytes (n, C, H, W), labels (n,); 80/10/10 in each class."""
     whole = Split(images=images, labels=labels)
+    if not len(labels):
+        raise DataError("a data set needs at least one image, got none")
     known = tuple(classes) or tuple(str(label) for label in range(int(labels.max()) + 1))
     check_labels(labels, classes=len(known), path=Path("labels"))
     train, validation, test = hold_out(whole, parts=2, origin="tensors")

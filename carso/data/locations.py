@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from carso import files
 from carso.data.errors import DataError
 
 SYSTEM_ROOT = Path("/usr/share/datasets")
@@ -11,8 +12,7 @@ SYSTEM_ROOT = Path("/usr/share/datasets")
 
 def cache_root() -> Path:
     """The user's cache: where downloaded sets live, and what is decoded once is kept."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "carso" / "data"
+    return files.cache() / "data"
 
 
 def search_roots(root: Path | None = None) -> list[Path]:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from carso import tensor_files
 from carso.defence import Carso
-from carso.errors import CarsoError
+from carso.errors import CarsoError, reason
 from carso.evaluation import record as records
 from carso.evaluation.case import Case
 from carso.evaluation.diagnostics import examine
@@ -148,7 +148,13 @@ def prepared(
     subject = subject_of(model, name)
     images, labels = checked(images, labels)
     some = images[:PILOT_IMAGES].to(device)
-    known = subject.answers(some[:1])[1].shape[1]
+    try:
+        known = subject.answers(some[:1])[1].shape[1]
+    except RuntimeError as error:
+        raise CarsoError(
+            f"{subject.name} takes no images of shape {tuple(images.shape[1:])} (C, H, W): "
+            f"{reason(error)}"
+        ) from None
     if not bool(((labels >= 0) & (labels < known)).all()):
         raise CarsoError(
             f"labels must be class numbers from 0 to {known - 1}, got {int(labels.min())} to "

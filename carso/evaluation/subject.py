@@ -113,6 +113,8 @@ class ClassifierSubject:
     @torch.no_grad()
     def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
         scores: Tensor = self.classifier(images)
+        if not isinstance(scores, Tensor):
+            raise CarsoError(f"a classifier gives a tensor of scores, got {type(scores).__name__}")
         if scores.ndim != 2 or len(scores) != len(images):
             raise CarsoError(
                 f"a classifier gives one score per class, (B, K), got {tuple(scores.shape)} "

@@ -1,7 +1,7 @@
 """Which attacks, in which order, and how much effort the diagnostics may take.
 
-A suite lists its attacks from the cheapest to the dearest; an image that one of them breaks is
-not attacked again. `paper` is the exception: there, as in the paper, every attack is a
+A suite lists first the attacks that break most for what they cost; an image that one of them breaks
+is not attacked again. `paper` is the exception: there, as in the paper, every attack is a
 measurement of its own on all images.
 """
 
@@ -91,7 +91,7 @@ def adaptive(seed: int, samples: int) -> Suite:
 
 
 def full(seed: int, samples: int) -> Suite:
-    """The adaptive suite with longer attacks and 20 draws, and the published ones before it."""
+    """The adaptive suite with longer attacks and 20 draws, between the published ones."""
     draws = 20
     mean = Through(draws=draws, samples=samples)
     fixed = Through(draws=draws, samples=samples, fixed=True)

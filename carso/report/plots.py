@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from carso.attacks.probe import KINDS
 from carso.evaluation.statistics import percent
 from carso.report.charts import Bar, Record, bar
 
@@ -120,15 +121,12 @@ def runs(steps: dict[str, list[int]]) -> list[Run]:
     """Steps joined where nothing changes: mostly all of them."""
     columns = [
         (total > 0, *(count / max(1, total) for count in bad))
-        for total, *bad in zip(*(steps[kind] for kind in ORDER), strict=True)
+        for total, *bad in zip(*(steps[kind] for kind in KINDS), strict=True)
     ]
     return [
         Run(steps=len(list(same)), seen=seen, nan=nan, infinite=infinite, zero=zero)
         for (seen, nan, infinite, zero), same in groupby(columns)
     ]
-
-
-ORDER = ("images", "nan", "infinite", "zero")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,9 +46,9 @@ def difference(record: Record, other: Record) -> str:
     return signed(paired_difference(outcomes(record), outcomes(other)))
 
 
-def outcomes(record: Record) -> torch.Tensor:
-    """The share of right draws of each image's worst example."""
-    right = torch.tensor(record["images"]["worst_right"], dtype=torch.float64)
+def outcomes(record: Record, key: str = "worst_right") -> torch.Tensor:
+    """The share of right draws of each image's worst example, or without attack."""
+    right = torch.tensor(record["images"][key], dtype=torch.float64)
     return right / int(record["suite"]["draws"])
 
 

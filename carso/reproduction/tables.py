@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from carso.published import Column
 from carso.reproduction.plan import Bench
-from carso.reproduction.sheet import Reproduced, Sheet
+from carso.reproduction.sheet import ADAPTIVE, Reproduced, Sheet
 from carso.reproduction.workshop import Subject, Workshop
 
 
@@ -79,8 +79,7 @@ def times(shop: Workshop) -> Reproduced:
 def high_eps(shop: Workshop) -> Reproduced:
     """Table 5: with nearly any perturbation allowed, nothing may hold."""
     found = Column("found", "AutoAttack rand, measured", "accuracy")
-    adaptive = Column("adaptive", "Adaptive, worst case", "accuracy")
-    sheet = Sheet(shop, "high-eps", extra=(found, adaptive))
+    sheet = Sheet(shop, "high-eps", extra=(found, ADAPTIVE))
     eps = shop.scale.measurements["high-eps"].eps
     for bench, run, who in defences(shop, "high-eps"):
         sheet.row(

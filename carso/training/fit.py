@@ -56,7 +56,9 @@ def fit(
         purifier = Purifier.around(
             frozen, data.image_shape, layers=layers, mean=data.mean, std=data.std, **sizes
         )
-    attacks = Attacks(fraction=fraction, steps=steps, step_size=2.5 * eps / steps, bank="memory")
+    attacks = Attacks(
+        fraction=fraction, steps=steps, step_size=2.5 * eps / max(1, steps), bank="memory"
+    )
     training = PurifierTraining(
         epochs=epochs,
         batch_size=batch_size,
@@ -105,9 +107,9 @@ def harden(
     """A defence whose purifier is trained against attacks on the whole of it, from `start` or
     from scratch; `classifier` is frozen in place.
 
-    `settings` are those of `[hardening]` in a scenario file. Over a classifier that is robust by
-    itself, aggregation="anchored" keeps what it has; how much its own logits count is then chosen
-    on validation images.
+    `settings` are the others of `[hardening]` in a scenario file; `steps` is its attack_steps.
+    Over a classifier that is robust by itself, aggregation="anchored" keeps what it has; how much
+    its own logits count is then chosen on validation images.
     """
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
@@ -117,7 +119,7 @@ def harden(
     sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "hardening", "weights"):
         purifier = start or Purifier.around(frozen, data.image_shape, layers=layers, **sizes)
-    chosen = {"attack_step_size": 1.5 * eps / steps, "eps_epochs": epochs / 4, **settings}
+    chosen = {"attack_step_size": 1.5 * eps / max(1, steps), "eps_epochs": epochs / 4, **settings}
     hardening = Hardening(epochs=epochs, attack_steps=steps, **chosen)
     stage = HardeningStage(
         frozen,

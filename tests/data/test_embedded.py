@@ -83,6 +83,7 @@ def test_the_script_chooses_the_documented_images(
 ) -> None:
     """On a made-up full set whose first pixels spell each image's number within its class."""
     path = REPOSITORY / "scripts" / "make_embedded_fashion.py"
+    monkeypatch.syspath_prepend(str(path.parent))
     specification = importlib.util.spec_from_file_location("make_embedded_fashion", path)
     assert specification is not None
     assert specification.loader is not None

@@ -48,6 +48,7 @@ def whole(tmp_path: Path) -> bytes:
         (lambda whole: whole[:-1], r"expected 60 bytes for shape \(3, 4, 5\), found only 59"),
         (lambda whole: whole + b"\x00", "expected 60 bytes .* found more"),
         (lambda whole: whole[:4] + bytes(12), "at least one element"),
+        (lambda whole: whole[:4] + b"\xff" * 12 + whole[16:], "4294967295"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz"])

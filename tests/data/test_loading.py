@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from carso.data import DATA_SETS, DataError, Split, available, load
+from carso.data import DATA_SETS, DataError, Split, available, from_tensors, load
 from carso.data.sources import MIRRORS
 from carso.errors import CarsoError
 
@@ -83,3 +84,16 @@ def test_every_set_that_is_not_shipped_can_be_downloaded() -> None:
 def test_the_table_has_a_statistic_for_each_channel() -> None:
     for row in DATA_SETS.values():
         assert len(row.mean) == len(row.std) in (1, 3)
+
+
+def test_tensors_make_a_set_with_every_class_in_every_part() -> None:
+    images = torch.arange(40, dtype=torch.uint8).repeat_interleave(4).view(40, 1, 2, 2)
+    labels = torch.arange(40) % 2
+    made = from_tensors(images, labels, classes=["even", "odd"])
+    assert made.classes == ("even", "odd")
+    assert [len(part) for part in (made.train, made.validation, made.test)] == [32, 4, 4]
+    for part in (made.train, made.validation, made.test):
+        assert set(part.labels.tolist()) == {0, 1}
+        assert torch.equal(part.images[:, 0, 0, 0] % 2, part.labels.to(torch.uint8))
+    with pytest.raises(DataError, match="at least one image"):
+        from_tensors(images[:0], labels[:0])

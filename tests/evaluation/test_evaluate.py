@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 import carso
+from carso import tensor_files
 from carso.attacks.saved import read_examples
 from carso.defence import Carso
 from carso.errors import CarsoError
@@ -416,6 +417,44 @@ def test_a_module_in_double_precision_is_refused_in_one_line(
     with pytest.raises(CarsoError, match="float32") as error:
         evaluated(classifier.double(), images.double(), labels)
     assert "\n" not in str(error.value)
+
+
+class Odd(nn.Module):
+    """A classifier that gives what is no scores, or raises."""
+
+    def __init__(self, output: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, images: Tensor) -> Any:
+        return self.output(images)
+
+
+def unhappy(images: Tensor) -> Tensor:
+    raise RuntimeError("no such images\nand more of that")
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (lambda images: (images, images), "a tensor of scores, got tuple"),
+        (lambda images: images, r"one score per class, \(B, K\)"),
+        (unhappy, r"Odd takes no images of shape \(\d, \d+, \d+\) \(C, H, W\): no such images$"),
+    ],
+)
+def test_a_module_that_is_no_classifier_of_these_images_is_refused_in_one_line(
+    output: Callable[[Tensor], Any], says: str, images: Tensor, labels: Tensor
+) -> None:
+    with pytest.raises(CarsoError, match=says):
+        evaluated(Odd(output), images, labels)
+
+
+def test_examples_of_two_radii_are_refused(images: Tensor, labels: Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "two.safetensors"
+    whole = {"images": images, "examples": images, "labels": labels}
+    tensor_files.save(path, {**whole, "eps": torch.tensor([0.1, 0.2])})
+    with pytest.raises(CarsoError, match="holds no adversarial examples"):
+        read_examples(path)
 
 
 def test_examples_are_saved_where_they_can_be_read(

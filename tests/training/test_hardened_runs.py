@@ -283,6 +283,7 @@ def test_harden_from_scratch_predicts_and_repeats(bars: ImageData, learnt: nn.Mo
         ({"loss": "mse"}, "loss must be one of"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"steps": -1}, "attack_steps must be at least 1"),
+        ({"steps": 0}, "attack_steps must be at least 1"),
         ({"aggregation": "median"}, "aggregation must be one of"),
         ({"view": "released"}, "view must be one of"),
         ({"anchor": -1.0}, "anchor must be at least 0"),
