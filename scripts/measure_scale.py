@@ -104,9 +104,16 @@ def measure(name: str) -> dict[str, Any]:
 
         return work
 
+    def harden() -> None:
+        with torch.no_grad():
+            seen = representation(images)
+        classifier(purifier.sample(seen, 1, source).flatten(0, 1)).sum().backward()
+
     attacks, training = scenario.purifier.attacks, scenario.purifier.training
+    hardening = scenario.hardening or read(name, preset="hardened").hardening
     assert attacks is not None
     assert training is not None
+    assert hardening is not None
     samples = scenario.defence.samples
     learning = sum(p.numel() for p in purifier.parameters())
     weights = {p.untyped_storage()._cdata for p in purifier.parameters()}
@@ -115,6 +122,7 @@ def measure(name: str) -> dict[str, Any]:
     forward = counted(lambda: classifier(images))
     one_attack = counted(attack_classifier)
     step = counted(lambda: loss().backward())  # type: ignore[no-untyped-call]
+    hardening_step = counted(harden)
     purifier.requires_grad_(False)  # an attack moves the image only
     gradients = {n: counted(attack_defence(n)) for n in (1, 2, samples)}
     per_image_bank = (2 * attacks.steps + 2) * one_attack
@@ -144,6 +152,14 @@ def measure(name: str) -> dict[str, Any]:
             "purifier": training.epochs * training_images * (forward + step),
             # weights, gradients, two moments of RAdam, the slow weights of Lookahead
             "state_bytes": 4 * (5 * learning + sum(p.numel() for p in network.parameters())),
+        },
+        "hardening": {
+            "epochs": hardening.epochs,
+            "attack_steps": hardening.attack_steps,
+            "step": hardening_step,
+            "whole": hardening.epochs
+            * training_images
+            * (hardening.attack_steps * gradients[1] + hardening_step),
         },
         "evaluation": {
             "randaa": TEST_IMAGES * passes_of_randaa() * gradients[samples],

@@ -76,6 +76,18 @@ def training() -> str:
     )
 
 
+def hardening() -> str:
+    """Operations and hours of hardening."""
+    rows = []
+    for name, found in scenarios().items():
+        work = found["hardening"]
+        rows.append(
+            f"| `{name}` | {work['epochs']} | {work['attack_steps']} | "
+            f"{short(work['whole'] / 1e15)} | {short(work['whole'] / SUSTAINED / 3600)} |"
+        )
+    return table("| scenario | epochs | attack steps | Pflop | GPU-hours |", rows)
+
+
 def evaluation() -> str:
     """Operations and hours of the attacks on 10,000 images."""
     rows = []
@@ -107,6 +119,7 @@ def passes() -> str:
 SCALE_PARTS = {
     "scale-networks": networks,
     "scale-training": training,
+    "scale-hardening": hardening,
     "scale-evaluation": evaluation,
     "scale-passes": passes,
 }

@@ -25,14 +25,14 @@ FEW = ("margin@mean-logits",)
 
 @pytest.fixture(scope="module")
 def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
-    """Two classes of clothes, a defence, a hardened one, one around another classifier; and a
+    """Two classes of clothes, a defence, one around another classifier, both hardened too; and a
     bench whose data are nowhere."""
     folder = tmp_path_factory.mktemp("tiny")
     write_photos(folder / "photos", 30)
     (folder / "tiny.toml").write_text(mini(folder / "photos", name="tiny") + HARDENING)
     (folder / "gone.toml").write_text(mini("cifar100", name="tiny") + HARDENING)
     tiny, gone = str(folder / "tiny.toml"), str(folder / "gone.toml")
-    paper = ("classifier", "purifier")
+    paper, hardened = ("classifier", "purifier"), ("classifier", "hardening")
     cheap = Measurement(images=4, suite="quick", attacks=FEW)
     names = ("adaptive", "adaptive-few", "randaa-released", "randaa", "pgd-eot")
     return Scale(
@@ -41,14 +41,13 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
         needs="nothing",
         runs={
             "tiny": Run(scenario=tiny, stages=paper),
-            "tiny-hardened": Run(
-                scenario=tiny, stages=("classifier", "hardening"), classifier="tiny"
-            ),
+            "tiny-hardened": Run(scenario=tiny, stages=hardened, classifier="tiny"),
             "tiny-clean": Run(
                 scenario=tiny,
                 stages=paper,
                 changes={"classifier": {"training": {"method": "clean"}}},
             ),
+            "tiny-retrofit": Run(scenario=tiny, stages=hardened, classifier="tiny-clean"),
             "gone": Run(scenario=gone, stages=paper),
         },
         benches=(
@@ -57,7 +56,8 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
                 defence="tiny",
                 hardened="tiny-hardened",
                 clean="tiny-clean",
-                weaker=("tiny-clean",),
+                retrofit="tiny-retrofit",
+                weaker=("tiny-clean", "tiny-retrofit"),
             ),
             Bench(name="gone", defence="gone"),
         ),
@@ -99,11 +99,16 @@ def test_the_tables_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize("name", scales())
-def test_a_scale_names_only_what_it_has(name: str) -> None:
+def test_a_scale_names_only_what_it_has(name: str, bars: Bars) -> None:
     scale = read_scale(name)
     for bench in scale.benches:
-        wanted = {bench.defence, bench.hardened, bench.clean, *bench.weaker} - {""}
-        assert wanted <= scale.runs.keys()
+        named = {bench.defence, bench.hardened, bench.clean, bench.retrofit, *bench.weaker} - {""}
+        assert named <= scale.runs.keys()
+        shop = Workshop(scale=scale, folder=Path(), device=torch.device("cpu"), bars=bars)
+        for one in named:
+            hardened = one.endswith(("-hardened", "-retrofit"))
+            assert (shop.scenario(one).hardening is not None) == hardened
+            assert (shop.scenario(one).purifier.training is None) == hardened
         assert set(bench.tables) <= TABLES.keys()
     for planned in scale.runs.values():
         assert not planned.classifier or planned.classifier in scale.runs
@@ -123,7 +128,8 @@ def test_a_table_has_our_rows_above_the_papers(shop: Workshop, name: str) -> Non
     ours = [row for row in rows if row[0] != "the paper"]
     assert rows == ours + theirs
     assert len(theirs) == len(published.table(name).rows)
-    assert ours
+    hardened = [row for row in ours if row[0].endswith(", hardened")]
+    assert len(hardened) == {"ablation": 2, "literature": 0}.get(name, 1)
     page = as_page(made)
     assert page.startswith(f"## {name}\n")
     assert len(as_lines(made)) > len(rows)
@@ -135,7 +141,7 @@ def test_a_table_has_our_rows_above_the_papers(shop: Workshop, name: str) -> Non
 def test_a_bench_has_rows_in_its_own_tables_only(shop: Workshop, scale: Scale) -> None:
     benches = (scale.benches[0], replace(scale.benches[1], tables=("times",)))
     less = replace(shop, scale=replace(scale, benches=benches), make=False)
-    for name, rows in (("times", 3), ("high-eps", 2), ("majority-vote", 1)):
+    for name, rows in (("times", 3), ("high-eps", 2), ("majority-vote", 2)):
         found = [row for row in TABLES[name](less).table[1] if row[0] != "the paper"]
         assert len(found) == rows
 
@@ -168,6 +174,26 @@ def test_the_ablation_is_read_by_one_classifier_and_answered_by_the_other(shop: 
         for name in ("tiny-adaptive", *(f"{name}-adaptive-few" for name in few))
     }
     assert len(weights) == 4
+
+
+def test_the_ablation_ends_with_what_hardening_gives_each_classifier(shop: Workshop) -> None:
+    header, rows = TABLES["ablation"](shop).table
+    records = shop.folder / "records"
+    for row, name, read_by in zip(
+        rows[4:6], ("tiny-retrofit", "tiny-hardened"), ("clean/clean", "none"), strict=True
+    ):
+        cells = dict(zip(header, row, strict=True))
+        worst = read(records / f"{name}-adaptive.json")["accuracy"]["worst"]["value"]
+        assert cells["Ablation"] == read_by
+        assert cells["Adaptive, worst case"].startswith(f"{worst:.3f}")
+
+
+def test_a_hardened_classifier_is_attacked_alone_once(shop: Workshop) -> None:
+    header, rows = TABLES["classifiers"](shop).table
+    names = [dict(zip(header, row, strict=True))["Classifier of"] for row in rows[:2]]
+    assert names == ["tiny-clean", "tiny-clean"]
+    assert not list((shop.folder / "records").glob("tiny-retrofit-bare-*"))
+    assert rows[0][3:5] == rows[1][3:5]
 
 
 def test_what_was_made_is_not_made_again(shop: Workshop) -> None:

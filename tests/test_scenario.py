@@ -228,6 +228,16 @@ def test_released_shares_of_a_batch(name: str) -> None:
         assert sum(shares(0, batch, read(name).purifier.attacks)) == 10
 
 
+@pytest.mark.parametrize("name", RELEASED)
+def test_the_hardened_preset_adds_hardening_and_no_more(name: str) -> None:
+    paper, hardened = read(name), read(name, preset="hardened")
+    assert paper.hardening is None
+    assert hardened.hardening is not None
+    assert replace(hardened, preset="", hardening=None) == paper
+    reached = hardened.hardening.attack_steps * hardened.hardening.attack_step_size
+    assert reached > paper.threat.eps  # an attack can cross the ball
+
+
 def test_presets_say_what_they_are() -> None:
     assert read("cifar10").preset == ""
     assert read("cifar10", preset="released").preset == "released"
@@ -445,7 +455,7 @@ def test_an_unknown_scenario_lists_those_there_are_and_the_nearest(tmp_path: Pat
 
 
 def test_an_unknown_preset_lists_those_there_are() -> None:
-    with pytest.raises(CarsoError, match=r"no preset 'release'; it has: released"):
+    with pytest.raises(CarsoError, match=r"no preset 'release'; it has: hardened, released"):
         read("cifar10", preset="release")
     with pytest.raises(CarsoError, match="it has: none"):
         read("fashion", preset="released")

@@ -37,6 +37,7 @@ SeedOption = Annotated[int | None, typer.Option(help="Instead of the scenario's 
 DevicesOption = Annotated[int, typer.Option(help="Processes per machine, a device each.")]
 NodesOption = Annotated[int, typer.Option(help="Machines.")]
 PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
+PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
 RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
 OwnOption = Annotated[
     Path | None,

@@ -16,6 +16,7 @@ from carso.commands.options import (
     JsonOption,
     NodesOption,
     PrecisionOption,
+    PresetOption,
     RunOption,
     SeedOption,
     ThreadsOption,
@@ -50,7 +51,7 @@ def train(
     classifier: Annotated[
         Path | None, typer.Option(help="Weights to defend (or .py), instead of training some.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="A preset of the scenario, e.g. released.")] = "",
+    preset: PresetOption = "",
     seed: SeedOption = None,
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
@@ -88,6 +89,7 @@ def harden(
     ] = "",
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    preset: PresetOption = "",
     run: RunOption = None,
     data: DataOption = None,
     download: DownloadOption = False,
@@ -106,9 +108,10 @@ def harden(
 
     if not classifier.is_file():
         raise CarsoError(f"--classifier: there is no file {classifier}")
-    settings = scenario_file.read(scenario)
+    settings = scenario_file.read(scenario, preset=preset)
     if settings.hardening is None:
-        raise CarsoError(f"scenario {settings.name} has no [hardening]")
+        hint = "" if preset else "; the paper's have one in --preset hardened"
+        raise CarsoError(f"scenario {settings.name} has no [hardening]{hint}")
     own = settings.hardening
     threat = settings.threat if eps is None else Linf(eps=eps)
     scale = threat.eps / settings.threat.eps

@@ -19,6 +19,8 @@ class Run:
     """A training."""
 
     scenario: str
+    preset: str = ""
+    """Of the scenario."""
     stages: tuple[str, ...] = STAGES
     """Which of the scenario's."""
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -42,8 +44,10 @@ class Bench:
     hardened: str = ""
     clean: str = ""
     """The same scenario around a classifier trained on clean images."""
+    retrofit: str = ""
+    """Hardened around that classifier."""
     weaker: tuple[str, ...] = ()
-    """Around weaker robust classifiers."""
+    """Around weaker robust classifiers, hardened ones among them."""
     tables: tuple[str, ...] = ()
     """The tables that it has a row in; none named: all."""
 

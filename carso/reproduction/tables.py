@@ -18,10 +18,10 @@ def results(shop: Workshop) -> Reproduced:
         "results",
         without=("best_training_aa", "best_purification_aa", "best_purification_pgd_eot"),
     )
-    for bench, run, who in defences(shop, "results"):
+    for bench, run in defences(shop, "results"):
         alone, defence = Subject(run=bench.defence, bare=True), Subject(run=run)
         sheet.row(
-            who,
+            who(shop, run),
             scenario=bench.name,
             dataset=shop.scenario(run).data.set,
             classifier_clean=sheet.clean(alone, "standard"),
@@ -44,7 +44,7 @@ def times(shop: Workshop) -> Reproduced:
     stages = ("classifier", "hardening")
     extra = tuple(Column(stage, f"Training: {stage}", "minutes") for stage in stages)
     sheet = Sheet(shop, "times", extra=(*extra, Column("with", "with", "text")))
-    for bench, run, who in defences(shop, "times"):
+    for bench, run in defences(shop, "times"):
 
         def minutes(stage: str, run: str = run) -> Callable[[], str]:
             def cell() -> str:
@@ -65,7 +65,7 @@ def times(shop: Workshop) -> Reproduced:
             return words if number == 1 else f"{number} processes, each: {words}"
 
         sheet.row(
-            who,
+            who(shop, run),
             scenario=bench.name,
             training=minutes("purifier"),
             classifier=minutes("classifier"),
@@ -81,9 +81,9 @@ def high_eps(shop: Workshop) -> Reproduced:
     found = Column("found", "AutoAttack rand, measured", "accuracy")
     sheet = Sheet(shop, "high-eps", extra=(found, ADAPTIVE))
     eps = shop.scale.measurements["high-eps"].eps
-    for bench, run, who in defences(shop, "high-eps"):
+    for bench, run in defences(shop, "high-eps"):
         sheet.row(
-            who,
+            who(shop, run),
             scenario=bench.name,
             eps=f"{eps:g}",
             found=sheet.worst(Subject(run=run), "high-eps"),
@@ -104,22 +104,23 @@ def aggregation(shop: Workshop) -> Reproduced:
         )
     )
     sheet = Sheet(shop, "aggregation", extra=extra)
-    for bench, run, who in defences(shop, "aggregation"):
-        if run == bench.hardened:
-            continue
+    for bench, run in with_retrofit(shop, "aggregation"):
         cells: dict[str, str | Callable[[], str]] = {}
         for name in means:
             key, subject = name.replace("-", "_"), Subject(run=run, aggregation=name)
             cells[f"{key}_clean"] = sheet.clean(subject, "adaptive-few")
             cells[f"{key}_randaa"] = sheet.worst(subject, "randaa")
             cells[f"{key}_adaptive"] = sheet.worst(subject, "adaptive-few")
+        paper = run == bench.defence  # whose records the table `results` has already
+        subject = Subject(run=run, aggregation="" if paper else "double-exponential")
+        adaptive = "adaptive" if paper else "adaptive-few"
         sheet.row(
-            who,
-            scenario=bench.name,
+            who(shop, run),
+            scenario=bench.name if paper else run,
             dataset=shop.scenario(run).data.set,
-            carso_clean=sheet.clean(Subject(run=run), "adaptive"),
-            carso_randaa=sheet.worst(Subject(run=run), "randaa-released"),
-            carso_adaptive=sheet.worst(Subject(run=run), "adaptive"),
+            carso_clean=sheet.clean(subject, adaptive),
+            carso_randaa=sheet.worst(subject, "randaa-released"),
+            carso_adaptive=sheet.worst(subject, adaptive),
             **cells,
         )
     sheet.note("randAA is on each aggregation's output; of CARSO, as the released code has it.")
@@ -129,13 +130,11 @@ def aggregation(shop: Workshop) -> Reproduced:
 def majority_vote(shop: Workshop) -> Reproduced:
     """Table 7: a vote has no gradient, so an attack on it shows nothing."""
     sheet = Sheet(shop, "majority-vote")
-    for bench, run, who in defences(shop, "majority-vote"):
-        if run == bench.hardened:  # anchored, it is another defence than its votes
-            continue
+    for bench, run in with_retrofit(shop, "majority-vote"):
         subject = Subject(run=run, aggregation="majority-vote")
         sheet.row(
-            who,
-            scenario=bench.name,
+            who(shop, run),
+            scenario=bench.name if run == bench.defence else run,
             dataset=shop.scenario(run).data.set,
             majority_vote_clean=sheet.clean(subject, "adaptive-few"),
             majority_vote_randaa=sheet.worst(subject, "randaa"),
@@ -150,21 +149,24 @@ def ablation(shop: Workshop) -> Reproduced:
     for bench in shop.scale.benches:
         if not bench.clean:
             continue
-        rows = {
-            "clean/clean": Subject(run=bench.clean),
-            "AT/clean": Subject(run=bench.defence, final=bench.clean),
-            "clean/AT": Subject(run=bench.clean, final=bench.defence),
-            "none": Subject(run=bench.defence),
-        }
-        for name, subject in rows.items():
-            few = "" if name == "none" else "-few"  # whose records the table `results` has already
+        rows = [
+            ("clean/clean", Subject(run=bench.clean), "adaptive-few"),
+            ("AT/clean", Subject(run=bench.defence, final=bench.clean), "adaptive-few"),
+            ("clean/AT", Subject(run=bench.clean, final=bench.defence), "adaptive-few"),
+            ("none", Subject(run=bench.defence), "adaptive"),  # a record that `results` has already
+            ("clean/clean", Subject(run=bench.retrofit), "adaptive"),
+            ("none", Subject(run=bench.hardened), "adaptive"),
+        ]
+        for name, subject, adaptive in rows:
+            if not subject.run:
+                continue
             sheet.row(
-                "measured here",
+                who(shop, subject.run),
                 dataset=shop.scenario(bench.defence).data.set,
                 ablation=name,
-                clean=sheet.clean(subject, f"adaptive{few}"),
+                clean=sheet.clean(subject, adaptive),
                 randaa=sheet.worst(subject, "randaa-released"),
-                adaptive=sheet.worst(subject, f"adaptive{few}"),
+                adaptive=sheet.worst(subject, adaptive),
             )
     return sheet.finished()
 
@@ -174,11 +176,12 @@ def classifiers(shop: Workshop) -> Reproduced:
     sheet = Sheet(shop, "classifiers", without=("source",))
     for bench in shop.scale.benches:
         for run in bench.weaker:
-            alone, defence = Subject(run=run, bare=True), Subject(run=run)
+            taken = shop.scale.runs[run].classifier or run  # whose classifier it is
+            alone, defence = Subject(run=taken, bare=True), Subject(run=run)
             sheet.row(
-                "measured here",
+                who(shop, run),
                 dataset=shop.scenario(run).data.set,
-                authors=run,
+                authors=taken,
                 classifier_clean=sheet.clean(alone, "standard-few"),
                 classifier_aa=sheet.worst(alone, "standard-few"),
                 carso_clean=sheet.clean(defence, "adaptive-few"),
@@ -191,7 +194,7 @@ def classifiers(shop: Workshop) -> Reproduced:
 def literature(shop: Workshop) -> Reproduced:
     """Table 10: among other defences; ours in the worst case of the adaptive suite."""
     sheet = Sheet(shop, "literature", without=("source",), extra=())
-    for bench, run, _ in defences(shop, "literature"):
+    for bench, run in defences(shop, "literature"):
         settings = shop.scenario(run)
         network = settings.classifier
         alone, defence = Subject(run=run, bare=True), Subject(run=run)
@@ -219,16 +222,32 @@ def literature(shop: Workshop) -> Reproduced:
     return sheet.finished()
 
 
-def defences(shop: Workshop, table: str) -> list[tuple[Bench, str, str]]:
+def defences(shop: Workshop, table: str) -> list[tuple[Bench, str]]:
     """Of every bench of a table the paper's defence and, where there is one, the hardened."""
-    found = []
-    for bench in shop.scale.benches:
-        if bench.tables and table not in bench.tables:
-            continue
-        found.append((bench, bench.defence, "measured here"))
-        if bench.hardened:
-            found.append((bench, bench.hardened, "measured here, hardened"))
-    return found
+    return listed(shop, table, lambda bench: (bench.defence, bench.hardened))
+
+
+def with_retrofit(shop: Workshop, table: str) -> list[tuple[Bench, str]]:
+    """Where aggregations are compared, the hardened defence is the one around the clean-trained
+    classifier: the other is anchored, which is an aggregation of its own."""
+    return listed(shop, table, lambda bench: (bench.defence, bench.retrofit))
+
+
+def listed(
+    shop: Workshop, table: str, runs: Callable[[Bench], Iterable[str]]
+) -> list[tuple[Bench, str]]:
+    return [
+        (bench, run)
+        for bench in shop.scale.benches
+        if not bench.tables or table in bench.tables
+        for run in runs(bench)
+        if run
+    ]
+
+
+def who(shop: Workshop, run: str) -> str:
+    """The first cell of a row of ours."""
+    return "measured here" + (", hardened" if shop.scenario(run).hardening else "")
 
 
 def runs_needed(shop: Workshop, names: Iterable[str]) -> list[str]:

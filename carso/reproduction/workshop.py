@@ -180,7 +180,9 @@ class Workshop:
     def scenario(self, name: str) -> Scenario:
         """The scenario of a run, with the stages that it asks for."""
         planned = self.scale.runs[name]
-        found = merged(as_table(read(planned.scenario)), dict(planned.changes))
+        found = merged(
+            as_table(read(planned.scenario, preset=planned.preset)), dict(planned.changes)
+        )
         scenario = from_table({**found, "name": name}, source=f"the run {name}")
         if "purifier" not in planned.stages:
             purifier = replace(scenario.purifier, attacks=None, training=None)
