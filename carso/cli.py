@@ -44,7 +44,7 @@ def worth_saying(error: CarsoError) -> bool:
     """Of many processes that make the same mistake the first one says so; what befalls one alone,
     it says itself."""
     ranks = (os.environ.get(name, "0") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-    alone = type(error).__name__ == "OtherEndedError" or isinstance(error.__context__, OSError)
+    alone = error.alone or isinstance(error.__context__, OSError)
     return alone or all(rank == "0" for rank in ranks)
 
 

@@ -8,6 +8,8 @@ class CarsoError(ValueError):
     """
 
     code = 2
+    alone = False
+    """Whether it befell one of many processes only, which then has to say so itself."""
 
 
 def reason(error: BaseException) -> str:

@@ -7,6 +7,7 @@ summed: what many processes compute is what one would have computed on the whole
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -88,22 +89,46 @@ class Ranks:
             gradient.copy_(values.view_as(gradient))
 
     def told(self, value: Any) -> Any:
-        """The first process's value, in all of them."""
+        """The first process's value, in all of them. It travels as JSON: a pickle would run what
+        it is sent."""
         if self.count == 1:
             return value
-        values = [value if self.first else None]
+        written = json.dumps(value).encode() if self.first else b""
+        size = torch.tensor([len(written)], device=wire())
         with speaking():
-            torch.distributed.broadcast_object_list(values)
-        return values[0]
+            torch.distributed.broadcast(size, 0)
+            text = torch.zeros(int(size), dtype=torch.uint8, device=wire())
+            if self.first:
+                text.copy_(torch.frombuffer(bytearray(written), dtype=torch.uint8))
+            torch.distributed.broadcast(text, 0)
+        return json.loads(text.cpu().numpy().tobytes())
 
     def in_turn(self, make: Callable[[], Made]) -> Made:
-        """What `make` gives, the first process before the others: they find what it downloads."""
+        """What `make` gives, the first process before the others: they find what it downloads.
+        A mistake that it meets is one of all."""
+        if self.count == 1:
+            return make()
         if self.first:
-            made = make()
-            self.wait()
+            try:
+                made = make()
+            except CarsoError as error:
+                self.told([type(error).__name__, str(error)])
+                raise
+            self.told(None)
             return made
-        self.wait()
-        return make()
+        if met := self.told(None):
+            kind, words = met
+            raise next(known for known in kinds(CarsoError) if known.__name__ == kind)(words)
+        try:
+            return make()
+        except CarsoError as error:
+            error.alone = True
+            raise
+
+    def agree(self, value: Any) -> bool:
+        """Whether all processes have the same value."""
+        same = torch.tensor([float(self.told(value) == value)], device=wire())
+        return int(self.sum(same)) == self.count
 
     def wait(self) -> None:
         """Until every process has come here."""
@@ -115,10 +140,24 @@ class Ranks:
 ALONE = Ranks()
 
 
+def kinds(of: type[CarsoError]) -> Iterator[type[CarsoError]]:
+    """A kind of mistake and all that are special cases of it."""
+    yield of
+    for each in of.__subclasses__():
+        yield from kinds(each)
+
+
+def wire() -> torch.device:
+    """Where tensors have to lie to be sent."""
+    spoken = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if spoken else torch.device("cpu")
+
+
 class OtherEndedError(CarsoError):
     """A process of the run that this one works with is gone."""
 
     code = 3
+    alone = True
 
 
 @contextmanager
@@ -138,10 +177,15 @@ AGAIN = "start the run again: it goes on from its last checkpoint"
 
 
 def launch(
-    *, device: torch.device, devices: int, nodes: int, precision: str = "32-true"
+    *,
+    device: torch.device,
+    devices: int,
+    nodes: int,
+    precision: str = "32-true",
+    threads: int = 0,
 ) -> tuple[Ranks, torch.device]:
     """Start the other processes, or find that torchrun or Slurm has, and join them; which process
-    this one is, and its device."""
+    this one is, and its device. Without a number of `threads` they share the cores out."""
     check_launch(device, devices, nodes, precision)
     if devices * nodes == 1:
         return Ranks(precision=precision), device
@@ -149,11 +193,12 @@ def launch(
     from lightning_fabric.strategies.ddp import DDPStrategy
     from lightning_fabric.strategies.launchers import subprocess_script
 
-    # Its own watch over the processes kills this one without a word; ours, below, says why.
-    subprocess_script._launch_process_observer = lambda child_processes: None
-
+    # Its own watch over the processes kills this one without a word; ours says why.
+    subprocess_script._launch_process_observer = watch_children
+    if started_by_another():
+        watch(watch_parent, os.getppid())
     backend = "nccl" if device.type == "cuda" else "gloo"
-    threads, parent = torch.get_num_threads(), os.getppid()
+    most = torch.get_num_threads()
     try:
         fabric = Fabric(
             accelerator=device.type,
@@ -167,11 +212,7 @@ def launch(
         raise CarsoError(
             f"cannot start {devices} process(es) on {nodes} machine(s): {reason}"
         ) from None
-    torch.set_num_threads(threads)  # Fabric has set its own number
-    if fabric.global_rank > 0:
-        Thread(target=watch_parent, args=(parent,), daemon=True).start()
-    elif started := getattr(fabric.strategy.launcher, "procs", []):
-        Thread(target=watch_children, args=(started,), daemon=True).start()
+    torch.set_num_threads(threads or max(1, most // devices))
     return Ranks(fabric.global_rank, fabric.world_size, precision), fabric.device
 
 
@@ -183,7 +224,11 @@ def check_launch(device: torch.device, devices: int, nodes: int, precision: str)
         raise CarsoError(f"--devices and --nodes are at least 1, got {devices} and {nodes}")
     if devices > 1 and device.index is not None:
         raise CarsoError(f"--devices {devices} takes the first {devices}: give --device cuda")
-    started = max(from_environment(name) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
+    srun = "SLURM_STEP_NUM_TASKS" in os.environ  # a batch script has SLURM_NTASKS without it
+    if devices * nodes > 1 and "SLURM_NTASKS" in os.environ and not srun:
+        raise CarsoError("in a Slurm job many processes are started by srun: srun carso ...")
+    launchers = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+    started = max(from_environment(name) for name in launchers)
     if started > 1 and devices * nodes == 1:
         raise CarsoError(
             f"{started} processes were started: say so with --devices (per machine) and --nodes"
@@ -202,6 +247,16 @@ def from_environment(name: str) -> int:
     return int(text)
 
 
+def started_by_another() -> bool:
+    """Whether the first process, or a launcher, has started this one beside the first."""
+    return any(os.environ.get(name, "0") != "0" for name in ("LOCAL_RANK", "SLURM_PROCID"))
+
+
+def watch(look: Callable[[Any], None], at: Any) -> None:
+    """Look on while this process works, from before it joins the others: one may die by then."""
+    Thread(target=look, args=(at,), daemon=True).start()
+
+
 def watch_parent(parent: int) -> None:
     """End this process within seconds of the one that started it, whatever it is busy with."""
     while os.getppid() == parent:
@@ -209,8 +264,12 @@ def watch_parent(parent: int) -> None:
     leave("the first process of this run has ended")
 
 
-def watch_children(processes: Sequence[Popen[bytes]]) -> None:
+def watch_children(child_processes: Sequence[Popen[bytes]]) -> None:
     """End this process within seconds of one that it started and that failed."""
+    watch(until_one_fails, child_processes)
+
+
+def until_one_fails(processes: Sequence[Popen[bytes]]) -> None:
     while not all(process.poll() == 0 for process in processes):
         codes = [process.poll() or 0 for process in processes]
         if any(codes):

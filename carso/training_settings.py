@@ -175,9 +175,10 @@ class Hardening:
     attack_steps: int = 3
     attack_step_size: float
     """Of the training PGD, on the [0, 1] pixel scale."""
-    attack_precision: str = "float32"
+    attack_precision: str = "tuned"
     """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or
-    "tuned": what `carso doctor --tune` found faster. Weights learn in float32 in any case."""
+    "tuned": what `carso doctor --tune` found faster on this CPU, float32 where it was not called.
+    Weights learn in float32 in any case."""
     loss: str = "cross-entropy"
     """"cross-entropy", "margin" or "trades"."""
     trades_weight: float = 4.0

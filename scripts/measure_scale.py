@@ -117,8 +117,7 @@ def measure(name: str) -> dict[str, Any]:
     samples = scenario.defence.samples
     learning = sum(p.numel() for p in purifier.parameters())
     weights = {p.untyped_storage()._cdata for p in purifier.parameters()}
-    given = {a.untyped_storage()._cdata for a in activations} | {images.untyped_storage()._cdata}
-    activation_bytes = saved(loss, weights | given)
+    activation_bytes = saved(loss, weights)
     forward = counted(lambda: classifier(images))
     one_attack = counted(attack_classifier)
     step = counted(lambda: loss().backward())  # type: ignore[no-untyped-call]

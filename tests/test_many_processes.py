@@ -143,6 +143,39 @@ def test_a_process_that_is_killed_ends_the_run_which_then_goes_on(
     assert f"classifier epoch {done}:" not in told
 
 
+STILLBORN = """
+import os, signal, sys
+if os.environ.get("LOCAL_RANK", "0") != "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+from carso.cli import main
+main()
+"""
+
+
+def test_a_process_that_dies_before_it_joins_ends_the_run(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(small(photos))
+    (tmp_path / "stillborn.py").write_text(STILLBORN)
+    words = ("train", "small.toml", "--run", "run", "--devices", "2", "--threads", "1")
+    result = subprocess.run(
+        [sys.executable, "stillborn.py", *words],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert result.returncode == 3
+    assert "another process of this run has ended" in result.stderr
+
+
+def test_a_mistake_is_said_once_by_however_many(tmp_path: Path) -> None:
+    (tmp_path / "lost.toml").write_text(small(tmp_path / "nowhere"))
+    words = ("train", "lost.toml", "--run", "run", "--devices", "3", "--threads", "1")
+    result = subprocess.run(
+        [sys.executable, "-m", "carso.cli", *words],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert result.returncode == 2
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("carso: ")]
+    assert "nowhere" in line
+
+
 def test_an_evaluation_is_the_same_however_many_processes_share_it(runs: Path) -> None:
     """Three chunks, the last one short: of two processes, one has more; of these, one is killed."""
     words = ("evaluate", "run1", "--suite", "quick", "--images", "5", "--chunk", "2")

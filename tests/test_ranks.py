@@ -7,9 +7,10 @@ from torch import Generator
 from carso.errors import CarsoError
 from carso.randomness import Share, normal, shared, uniform
 from carso.ranks import ALONE, OtherEndedError, Ranks, check_launch, speaking
+from carso.training.stage import batches_in
 
 CPU = torch.device("cpu")
-LAUNCHERS = ("WORLD_SIZE", "SLURM_NTASKS", "MASTER_ADDR")
+LAUNCHERS = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "MASTER_ADDR")
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_a_launch_that_cannot_work_is_one_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("launcher", ["WORLD_SIZE", "SLURM_NTASKS"])
+@pytest.mark.parametrize("launcher", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_processes_of_a_launcher_must_be_told_how_many_they_are(
     monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
@@ -87,6 +88,22 @@ def test_processes_of_a_launcher_must_be_told_how_many_they_are(
     monkeypatch.setenv(launcher, "all")
     with pytest.raises(CarsoError, match=f"{launcher} is a number of processes, got 'all'"):
         check_launch(CPU, 4, 1, "32-true")
+
+
+def test_a_batch_script_is_not_yet_srun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows of the job's tasks before they are started: alone it may work, not wait for them."""
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    check_launch(CPU, 1, 1, "32-true")
+    with pytest.raises(CarsoError, match="srun carso"):
+        check_launch(CPU, 4, 1, "32-true")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    check_launch(CPU, 4, 1, "32-true")
+
+
+def test_a_batch_has_an_image_for_every_process() -> None:
+    assert batches_in(100, 8, Ranks(0, 8)) == 12
+    with pytest.raises(CarsoError, match="batch_size = 4 has not an image for each of the 8"):
+        batches_in(100, 4, Ranks(0, 8))
 
 
 def test_a_single_gpu_by_number_is_not_many() -> None:
@@ -104,4 +121,5 @@ def test_alone_everything_is_what_it_is() -> None:
     assert ALONE.sum(value) is value
     assert ALONE.told({"a": 1}) == {"a": 1}
     assert ALONE.in_turn(lambda: 3) == 3
+    assert ALONE.agree("the same")
     assert ALONE.first

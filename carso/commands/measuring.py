@@ -74,7 +74,7 @@ def evaluate(
     from carso.report import terminal
 
     place = prepare(device, threads)
-    ranks, place = launch(device=place, devices=devices, nodes=nodes)
+    ranks, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
     label = suite or ("standard" if bare else "quick")
     words = [*chosen, str(images)] if chosen else [label, str(images)]

@@ -64,7 +64,9 @@ def reproduce(
         raise CarsoError(f"there is no table {table!r}; there are {', '.join(TABLES)}, and all")
     folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
     place = prepare(device, threads)
-    ranks, place = launch(device=place, devices=devices, nodes=nodes, precision=precision)
+    ranks, place = launch(
+        device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
+    )
     if ranks.first:
         print(f"scale {scale}: {planned.what}; needs at most {planned.needs}", flush=True)
     with progress(shown=ranks.first) as bars:

@@ -172,7 +172,9 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     folder = run or Path("runs") / settings.name
     place = prepare(device, threads)
-    ranks, place = launch(device=place, devices=devices, nodes=nodes, precision=precision)
+    ranks, place = launch(
+        device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
+    )
     images = ranks.in_turn(lambda: load_data(settings, data, download=download))
     if ranks.first:
         print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)

@@ -161,7 +161,7 @@ def prepared(
             f"{int(labels.max())}"
         )
     if isinstance(subject, ClassifierSubject):
-        subject.stochastic = varies(subject, some, seed)
+        subject.stochastic = ranks.told(varies(subject, some, seed))
     alike = None
     if not samples:
         pilot = labels[:PILOT_IMAGES].to(device)

@@ -162,7 +162,9 @@ class Workshop:
         folder, planned = self.folder / "runs" / name, self.scale.runs[name]
         scenario = self.scenario(name)
         try:
-            data = load_data(scenario, self.data, download=self.download)
+            data = self.ranks.in_turn(
+                lambda: load_data(scenario, self.data, download=self.download)
+            )
         except DataNotFoundError:
             raise Missing(f"the data {scenario.data.set} are not here") from None
         train(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from carso.attacks.gradient import FGSM, PGD, Attack
 from carso.data import Split
@@ -119,9 +119,7 @@ class AdversarialBatches:
         variant = self.variants[number]
         if self.settings.bank == "off":
             source = generator(self.seed, "attack", variant.name, epoch, seen)
-            return variant.attack(
-                self.classifier, clean, labels, threat=variant.threat, generator=source
-            )
+            return self.made(variant, clean, labels, source)
         assert self.bank is not None, "prepare() comes first"
         steps = self.bank[number, indices].to(self.device, clean.dtype)
         return (clean + steps * (variant.threat.eps / LEVELS)).clamp_(0, 1)
@@ -158,7 +156,9 @@ class AdversarialBatches:
         return Layout(len(self.variants), len(self.split), shards)
 
     def on_disk(self) -> bool:
-        return self.settings.bank == "disk" and self.folder is not None
+        """Many processes share one bank, which they can on disk only."""
+        shared = self.settings.bank == "disk" or self.ranks.count > 1
+        return shared and self.folder is not None
 
     def chunks(self) -> int:
         """How many chunks of the bank this process makes."""
@@ -171,8 +171,13 @@ class AdversarialBatches:
         clean, labels = self.split.batch(chunk)
         clean, labels = clean.to(self.device), labels.to(self.device)
         source = generator(self.seed, "bank", generation, variant.name, start)
-        attacked = variant.attack(
-            self.classifier, clean, labels, threat=variant.threat, generator=source
-        )
+        attacked = self.made(variant, clean, labels, source)
         steps = (attacked - clean) * (LEVELS / variant.threat.eps)
         return steps.round().clamp_(-LEVELS, LEVELS).to(torch.int8).cpu()
+
+    def made(self, variant: Variant, clean: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The attack itself, in the precision of the run: it is most of what a training takes."""
+        with self.ranks.autocast(self.device):
+            return variant.attack(
+                self.classifier, clean, labels, threat=variant.threat, generator=source
+            )

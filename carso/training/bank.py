@@ -101,33 +101,33 @@ def on_disk(
     """The bank in the run's folder: a whole one, of however many shards, is read; else each process
     makes its shard, from the chunk on where its making stopped."""
     layout = replace(layout, shards=min(layout.shards, layout.chunks))  # no empty ones
-    found = whole(folder, identity, layout, shape) if ranks.first else None
-    found = ranks.told(found)  # nobody writes before the first has looked
-    if found is None:
+    shards = whole_shards(folder, identity, layout, shape) if ranks.first else 0
+    shards = ranks.told(shards)  # nobody writes before the first has looked
+    found = replace(layout, shards=shards or layout.shards)
+    if not shards:
         make_shard(folder, identity, layout, shape, fill, advance, ranks.index)
         ranks.wait()
-        found = layout
     else:
         for _ in layout.of_shard(ranks.index):
             advance()
     numbers = range(found.shards)
-    shards = [opened(folder, found, shape, number) for number in numbers]
-    return Bank(found, shards, max(seconds(folder, number) for number in numbers))
+    tensors = [opened(folder, found, shape, number) for number in numbers]
+    return Bank(found, tensors, max(seconds(folder, number) for number in numbers))
 
 
-def whole(
+def whole_shards(
     folder: Path, identity: dict[str, Any], layout: Layout, shape: tuple[int, ...]
-) -> Layout | None:
-    """The layout of a finished bank in `folder`, if it is the one that is wanted."""
+) -> int:
+    """Of how many shards the finished bank in `folder` is; 0 if the one wanted is not there."""
     first = files.read_json(index(folder, 0)) if index(folder, 0).exists() else {}
     shards = first.get("shards")
     if not isinstance(shards, int) or shards < 1:
-        return None
-    there = Layout(layout.attacks, layout.images, shards)
+        return 0
+    there = replace(layout, shards=shards)
     for number in range(shards):
         if done(folder, identity, there, shape, number) < len(there.of_shard(number)):
-            return None
-    return there
+            return 0
+    return shards
 
 
 def make_shard(

@@ -173,7 +173,8 @@ class HardeningStage:
         steps = settings.attack_steps
         size = settings.attack_step_size * threat.eps / self.training_threat.eps
         precision = settings.attack_precision
-        precision = tuning.current().precision if precision == "tuned" else precision
+        if precision == "tuned":  # on a CPU, where the tuning was measured
+            precision = tuning.current().precision if self.device.type == "cpu" else "float32"
         low = precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
             if settings.loss == "trades":
@@ -219,11 +220,11 @@ class HardeningStage:
             activations, own = defence.representation.with_logits(inputs)
         latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
         condition = self.purifier.conditioning(activations)
-        pixels = self.purifier.decoder.logits(latent, condition)
+        pixels = self.purifier.decoder.logits(latent, condition).float()
         cost = reconstruction_cost(pixels, clean).mean()
         if settings.spread:
             latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
-            other = self.purifier.decoder.logits(latent, condition)
+            other = self.purifier.decoder.logits(latent, condition).float()
             cost = cost + alikeness(pixels.sigmoid(), other.sigmoid(), wanted=settings.spread)
         if settings.features:
             seen, logits = defence.representation.with_logits(pixels.sigmoid())
@@ -233,7 +234,7 @@ class HardeningStage:
             logits = defence.final_classifier(pixels.sigmoid())
         if settings.aggregation == "anchored":
             logits = join(logits, own, settings.anchor)
-        return logits, cost
+        return logits.float(), cost
 
     def validate(self) -> Row:
         """Accuracy of the averaged weights, clean and under an attack on the whole defence; the

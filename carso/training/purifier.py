@@ -103,7 +103,7 @@ class PurifierStage:
         """One optimiser step on a batch; returns its summed reconstruction cost and KL."""
         with self.ranks.autocast(self.device):
             activations = self.representation(mixed, gradients=False)
-            return self.learn(mixed, clean, activations, beta, source)
+        return self.learn(mixed, clean, activations, beta, source)
 
     def learn(
         self,
@@ -114,11 +114,13 @@ class PurifierStage:
         source: Generator,
     ) -> Tensor:
         """The same when the activations of the mixed images are known."""
-        result = self.purifier.reconstruct(mixed, activations, source)
-        cost = reconstruction_cost(result.logits, clean).sum()
-        divergence = penalty = kl_to_prior(result.mean, result.logvar).sum()
+        with self.ranks.autocast(self.device):
+            result = self.purifier.reconstruct(mixed, activations, source)
+        cost = reconstruction_cost(result.logits.float(), clean).sum()
+        mean, logvar = result.mean.float(), result.logvar.float()  # in 16 bits a small KL is noise
+        divergence = penalty = kl_to_prior(mean, logvar).sum()
         if free := self.training.free_bits:
-            penalty = kl_to_prior(result.mean, result.logvar, free_bits=free).sum()
+            penalty = kl_to_prior(mean, logvar, free_bits=free).sum()
         loss = self.training.loss_scale * (cost + beta * penalty)
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -81,7 +81,7 @@ def train(
 def same_everywhere(classifier: nn.Module, given: Path, ranks: Ranks) -> None:
     """A file that makes other weights each time would give every process a problem of its own."""
     own = tensor_files.fingerprint(classifier.state_dict())
-    if ranks.told(own) != own:
+    if not ranks.agree(own):
         raise CarsoError(f"{given} gives other weights each time; it must give the same ones")
 
 

@@ -166,6 +166,11 @@ def shuffled(
 
 def batches_in(count: int, batch_size: int, ranks: Ranks = ALONE) -> int:
     """How many batches `shuffled` yields."""
+    if batch_size < ranks.count:
+        raise CarsoError(
+            f"batch_size = {batch_size} has not an image for each of the {ranks.count} processes: "
+            "give fewer --devices"
+        )
     return count // batch_size + (count % batch_size >= max(2, ranks.count))
 
 

@@ -88,7 +88,11 @@ def purifier_stage(
         seed=scenario.seed,
         device=device,
         folder=folder,
-        identity={**on, "attacks": digest([table["purifier"]["attacks"], table["threat"]])},
+        identity={
+            **on,
+            "attacks": digest([table["purifier"]["attacks"], table["threat"]]),
+            **precision(ranks),
+        },
         ranks=ranks,
     )
     return PurifierStage(
