@@ -92,7 +92,11 @@ def load_into(
     if problems:
         what = what or type(module).__name__
         raise CarsoError(f"{source} does not fit {what}: {'; '.join(problems)}")
-    damaged = [name for name, value in sorted(state.items()) if not bool(value.isfinite().all())]
+    damaged = [
+        name
+        for name, value in sorted(state.items())
+        if not value.is_meta and not bool(value.isfinite().all())
+    ]
     if damaged:
         raise CarsoError(f"{source} holds values that are not finite: in {few(damaged)}")
     module.load_state_dict(state)

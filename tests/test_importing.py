@@ -26,7 +26,7 @@ from carso.classifiers import zoo
 from carso.classifiers.frozen import freeze
 from carso.deployed import Deployed, purifier_of
 from carso.errors import CarsoError
-from carso.evaluation import named
+from carso.evaluation import diagnostics, named
 from carso.evaluation.named import Images
 from carso.importing import PUBLISHED, find, import_published, modules
 from carso.scenario_file import names, parse, read
@@ -138,14 +138,21 @@ def norm(state: State, name: str, x: Tensor) -> Tensor:
     return F.batch_norm(x, *(state[f"{name}.{key}"] for key in keys), eps=1e-5)
 
 
-def wide_resnet(state: State, images: Tensor) -> tuple[list[Tensor], Tensor]:
+STATISTICS = {
+    "cifar10": ([0.4914, 0.4822, 0.4465], [0.2471, 0.2435, 0.2616]),
+    "tinyimagenet": ([0.4802, 0.4481, 0.3975], [0.2302, 0.2265, 0.2262]),
+}
+
+
+def wide_resnet(
+    state: State, images: Tensor, *, blocks: int = 4, data_set: str = "cifar10"
+) -> tuple[list[Tensor], Tensor]:
     """The activations that condition the purifier, and the logits."""
-    mean = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
-    std = torch.tensor([0.2471, 0.2435, 0.2616]).view(3, 1, 1)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in STATISTICS[data_set])
     x = F.conv2d((images - mean) / std, state["init_conv.weight"], padding=1)
     seen = []
     for g in range(3):
-        for b in range(4):
+        for b in range(blocks):
             name, stride = f"layer.{g}.block.{b}", 2 if g > 0 and b == 0 else 1
             a = F.silu(norm(state, f"{name}.batchnorm_0", x))
             padded = F.pad(a, (1, 1, 1, 1) if stride == 1 else (0, 1, 0, 1))
@@ -161,10 +168,12 @@ def wide_resnet(state: State, images: Tensor) -> tuple[list[Tensor], Tensor]:
     return seen, F.linear(pooled, state["logits.weight"], state["logits.bias"])
 
 
-def condition_of(encoders: State, connected: State, activations: list[Tensor]) -> Tensor:
+def condition_of(
+    encoders: State, connected: State, activations: list[Tensor], *, stages: int = 3
+) -> Tensor:
     encoded = []
     for layer, x in enumerate(activations):
-        for stage in range(3):
+        for stage in range(stages):
             x = F.conv2d(x, encoders[f"{layer}.{stage}.0.weight"])
             x = F.leaky_relu(norm(encoders, f"{layer}.{stage}.1", x), 0.2)
         encoded.append(x.flatten(1))
@@ -172,11 +181,13 @@ def condition_of(encoders: State, connected: State, activations: list[Tensor]) -
     return F.leaky_relu(norm(connected, "1.1", x), 0.2)
 
 
-def decoded(state: State, z: Tensor, condition: Tensor) -> Tensor:
+def decoded(state: State, z: Tensor, condition: Tensor, *, side: int = 3) -> Tensor:
+    """From 3 pixels a side each stage gives one less than twice as many, from 4 twice as many."""
     x = F.linear(torch.cat([z, condition], dim=1), state["0.1.weight"], state["0.1.bias"])
-    x = F.leaky_relu(x, 0.2).view(-1, 256, 3, 3)
+    x = F.leaky_relu(x, 0.2).unflatten(1, (-1, side, side))
     for stage in range(1, 5):
-        x = F.conv_transpose2d(x, state[f"{stage}.0.weight"], stride=2, padding=1)
+        kernel = state[f"{stage}.0.weight"]
+        x = F.conv_transpose2d(x, kernel, stride=2, padding=1, output_padding=side - 3)
         x = F.leaky_relu(norm(state, f"{stage}.1", x), 0.2)
     x = F.conv_transpose2d(x, state["5.weight"], state["5.bias"], padding=1)
     return torch.sigmoid(x)
@@ -315,14 +326,47 @@ def write_small(place: Path, *, data_set: str, classes: int) -> None:
     (place / "small.toml").write_text(described(data_set))
     folder = place / "theirs"
     folder.mkdir()
+    large = data_set == "tinyimagenet"  # 64 pixels a side, four stages, a decoder from 4x4
     classifier = classifier_file(Numbers(0), blocks=1, width=2, classes=classes)
     save_file(classifier, folder / "small_classifier")
-    channels = [32] * 2 + [64] * 3 + [128] * 3
-    save_file(encoders_file(Numbers(1), channels), folder / "small_repr_compressors")
+    channels, stages = [32] * 2 + [64] * 3 + [128] * 3, 4 if large else 3
+    encoders = encoders_file(Numbers(1), channels, stages=stages)
+    save_file(encoders, folder / "small_repr_compressors")
     features = 2 * 4 * 26 * 26 + 3 * 8 * 10 * 10 + 3 * 16 * 2 * 2
+    if large:
+        features = 2 * 2 * 56 * 56 + 3 * 4 * 24 * 24 + 3 * 8 * 8 * 8
     save_file(connected_file(Numbers(2), features, 16), folder / "small_repr_fcn_compressor")
-    decoder = decoder_file(Numbers(3), latent=8, condition=16, width=16)
+    side, kernel = (4, 3) if large else (3, 2)
+    decoder = decoder_file(Numbers(3), latent=8, condition=16, width=16, side=side, kernel=kernel)
     save_file(decoder, folder / "small_decoder")
+
+
+@pytest.mark.parametrize(
+    ("data_set", "pixels", "stages", "side"), [("cifar10", 32, 3, 3), ("tinyimagenet", 64, 4, 4)]
+)
+def test_both_sizes_of_image_compute_what_the_published_network_computes(
+    tmp_path: Path, data_set: str, pixels: int, stages: int, side: int
+) -> None:
+    classes = {"cifar10": 10, "tinyimagenet": 200}[data_set]
+    write_small(tmp_path, data_set=data_set, classes=classes)
+    folder, scenario = tmp_path / "theirs", read(str(tmp_path / "small.toml"))
+    defence = carso.load(import_published(find(folder, scenario=scenario), tmp_path / "run"))
+    network, encoders, connected, decoder = (
+        load_file(folder / f"small_{part}")
+        for part in ("classifier", "repr_compressors", "repr_fcn_compressor", "decoder")
+    )
+    images, z = torch.rand(2, 3, pixels, pixels), torch.randn(2, 8)
+    with torch.no_grad():
+        activations, own = wide_resnet(network, images, blocks=1, data_set=data_set)
+        condition = condition_of(encoders, connected, activations, stages=stages)
+        candidates = decoded(decoder, z, condition, side=side)
+        assert candidates.shape == images.shape
+        torch.testing.assert_close(defence.classifier(images), own, rtol=1e-4, atol=1e-4)
+        found = defence.purifier.decoder(z, defence.purifier.conditioning(activations))
+        torch.testing.assert_close(found, candidates, rtol=1e-4, atol=1e-4)
+        seen = defence.representation(images)
+        torch.testing.assert_close(seen, activations, rtol=1e-4, atol=1e-4)
+    assert (candidates[0] - candidates[1]).std() > 0.01
 
 
 @pytest.fixture
@@ -545,12 +589,17 @@ def test_a_defence_with_numbered_classes_is_evaluated_on_named_ones(
     assert "numbered" in out
     defence = carso.load("run")
     assert defence.classes[:2] == ("class 0", "class 1")
-    asked = []
-    monkeypatch.setattr(named, "evaluate", lambda *_, **settings: asked.append(settings) or {})
-    words = ("evaluate", "run", "--images", "5", "--data", cifar100(tmp_path), "--json")
-    code, out, error = run(capsys, *words)
+    monkeypatch.setattr(diagnostics, "DIAGNOSTICS", (diagnostics.precision,))  # the others are long
+    words = ("evaluate", "run", "--images", "3", "--data", cifar100(tmp_path), "--json")
+    code, out, error = run(
+        capsys, *words, "--attacks", "margin@mean-logits", "--out", "record.json"
+    )
     assert code == 0, error
-    assert asked[0]["classes"][7] == "animal 7"
+    record = json.loads(Path("record.json").read_text())
+    assert record["data"]["count"] == 3
+    assert record["attacks"][0]["name"] == "margin@mean-logits"
+    assert record["subject"]["kind"] == "defence"
+    assert "animal " in json.dumps(record["gallery"])
 
 
 def test_another_number_of_classes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

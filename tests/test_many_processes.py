@@ -126,9 +126,18 @@ def killed(folder: Path, *words: str, ready: Callable[[], bool], victim: str = "
     return said
 
 
+@pytest.fixture(scope="module")
+def undisturbed(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The classifier of a run by two processes of which none was killed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "small.toml").write_text(small(photos, epochs=EPOCHS))
+    carso(folder, "train", "small.toml", "--run", "run", "--devices", "2")
+    return (folder / "run" / "classifier.safetensors").read_bytes()
+
+
 @pytest.mark.parametrize("victim", ["first", "second"])
 def test_a_process_that_is_killed_ends_the_run_which_then_goes_on(
-    photos: Path, tmp_path: Path, victim: str
+    photos: Path, undisturbed: bytes, tmp_path: Path, victim: str
 ) -> None:
     (tmp_path / "small.toml").write_text(small(photos, epochs=EPOCHS))
     note = tmp_path / "run" / "classifier" / "checkpoint.json"
@@ -141,6 +150,7 @@ def test_a_process_that_is_killed_ends_the_run_which_then_goes_on(
     told = carso(tmp_path, *words, "--devices", "2").stderr
     assert f"classifier epoch {done + 1}:" in told
     assert f"classifier epoch {done}:" not in told
+    assert (tmp_path / "run" / "classifier.safetensors").read_bytes() == undisturbed
 
 
 STILLBORN = """

@@ -132,6 +132,16 @@ def test_missing_unexpected_and_misshapen_keys_are_listed_and_nothing_is_loaded(
     assert_same(target.state_dict(), before)
 
 
+def test_weights_that_are_not_finite_are_refused() -> None:
+    state = network().state_dict()
+    name = next(iter(state))
+    state[name].view(-1)[0] = float("nan")
+    other = network(seed=1)
+    with pytest.raises(CarsoError, match=rf"^file holds values that are not finite: in {name}$"):
+        load_into(other, state, source="file")
+    assert_same(other.state_dict(), network(seed=1).state_dict())
+
+
 def test_a_wholly_different_file_is_one_short_line() -> None:
     state = {f"encoder.{i}.weight": torch.ones(1) for i in range(300)}
     with pytest.raises(CarsoError, match=r"300 keys unexpected .*296 more") as caught:
