@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +61,30 @@ def carso(
 
 @pytest.fixture(scope="module")
 def runs(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same scenario run by one and by three processes, and by two of torchrun."""
+    """The same scenario run by one and by three processes, by two of torchrun, and by one of
+    torchrun on each of two nodes, which here are one machine."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "small.toml").write_text(small(photos) + HARDER)
     for count in (1, 3):
         carso(folder, "train", "small.toml", "--run", f"run{count}", "--devices", str(count))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "--")
     carso(folder, "train", "small.toml", "--run", "torchrun", "--devices", "2", launcher=torchrun)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    nodes = [
+        ("-m", "torch.distributed.run", "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=1",
+         "--master-addr=127.0.0.1", f"--master-port={port}", "-m", "--")
+        for rank in (0, 1)
+    ]  # fmt: skip
+    words = ("train", "small.toml", "--run", "nodes", "--devices", "1", "--nodes", "2")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda launcher: carso(folder, *words, launcher=launcher), nodes))
     return folder
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("other", ["run3", "torchrun"])
+@pytest.mark.parametrize("other", ["run3", "torchrun", "nodes"])
 def test_many_processes_have_the_losses_of_one(runs: Path, other: str, stage: str) -> None:
     one = files.read_json(runs / "run1" / f"{stage}.json")
     many = files.read_json(runs / other / f"{stage}.json")
@@ -80,7 +94,7 @@ def test_many_processes_have_the_losses_of_one(runs: Path, other: str, stage: st
     assert many["history"][0]["epoch"] == 1
 
 
-@pytest.mark.parametrize("other", ["run3", "torchrun"])
+@pytest.mark.parametrize("other", ["run3", "torchrun", "nodes"])
 def test_many_processes_end_with_the_classifier_of_one(runs: Path, other: str) -> None:
     """Weights and batch-norm statistics; an attack's signs make more than this of a rounding, but
     only now and then."""
