@@ -52,8 +52,8 @@ PUBLISHED = {
     "wrn_28_10_cifar_100_own_2025": Published("cifar100", "WRN_28_10_cifar100_07476"),
     "wrn_28_10_tinyimagenet_200_wang_2023": Published("tinyimagenet", "tiny_linf_wrn28_10_w"),
 }
-"""By base name. The first of a scenario is the paper's own; `own_2025` is that of its ablation,
-around a classifier trained on clean images."""
+"""By base name. The first of a scenario is the paper's own; `own_2025` we take for that of its
+ablation, around a classifier trained on clean images (`--classifier FILE` takes another)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

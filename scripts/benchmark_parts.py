@@ -97,6 +97,15 @@ def growth() -> str:
 GROWING = {"samples": "N", "batch": "batch", "side": "side of the image", "layers": "layers"}
 
 
+def start_up() -> str:
+    found = record(RESULTS / "benchmarks.json")["start_up"]
+    return (
+        f"`carso --help` answers in {found['help_seconds']:.2f} s, "
+        f"{found['help_over_torch']:.2f} of what importing torch alone takes "
+        "(`benchmarks/start_up.py`, median of turns): it does without, which a test asserts."
+    )
+
+
 def conditions() -> str:
     """With what the benchmarks ran."""
     found = record(RESULTS / "benchmarks.json")
@@ -116,5 +125,6 @@ BENCHMARK_PARTS = {
     "benchmark-hardening": hardening_step,
     "benchmark-kinds": kinds,
     "benchmark-growth": growth,
+    "benchmark-start-up": start_up,
     "benchmark-conditions": conditions,
 }

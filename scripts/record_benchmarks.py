@@ -20,7 +20,7 @@ from carso import files
 from carso.provenance import provenance
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-NAMES = ("train_step", "inference", "eot", "hardening", "kinds", "growth")
+NAMES = ("train_step", "inference", "eot", "hardening", "kinds", "growth", "start_up")
 
 
 def measured(name: str) -> Any:

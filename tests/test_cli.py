@@ -1,10 +1,10 @@
 """The command line as a user meets it: answers, and one clear line for every mistake."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,18 @@ def test_help_and_the_list_of_scenarios_need_no_torch() -> None:
             text=True,
         )
         assert "torch" not in result.stderr
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "carso.cli", "--help"], check=True, capture_output=True)
-    assert time.perf_counter() - started < 5  # 0.2 s on a machine with nothing else to do
+    taken = []
+    for _ in range(3):  # in seconds of a processor, which do not count what else the machine does
+        before = os.times()
+        command = [sys.executable, "-m", "carso.cli", "--help"]
+        subprocess.run(command, check=True, capture_output=True)
+        after = os.times()
+        user, system = (
+            getattr(after, name) - getattr(before, name)
+            for name in ("children_user", "children_system")
+        )
+        taken.append(user + system)
+    assert min(taken) < 0.5
 
 
 def test_scenarios_lists_every_file(capsys: pytest.CaptureFixture[str]) -> None:
