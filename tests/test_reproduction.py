@@ -16,6 +16,7 @@ from carso.files import read_json, write_json
 from carso.progress import Bars, progress
 from carso.reproduction import TABLES, Scale, Workshop, read_scale, scales
 from carso.reproduction.plan import Bench, Measurement, Run
+from carso.reproduction.sheet import Sheet
 from carso.reproduction.workshop import Missing, Subject, minutes_of
 from carso.reproduction.writing import as_lines, as_page
 
@@ -63,6 +64,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
         ),
         measurements={
             **dict.fromkeys(names, cheap),
+            "adaptive-few": replace(cheap, images=3, within="adaptive"),
             "standard": Measurement(images=4, suite="quick", attacks=("apgd-ce@mean-logits",)),
             "standard-few": Measurement(images=4, suite="quick", attacks=("apgd-ce@mean-logits",)),
             "high-eps": Measurement(images=4, suite="quick", attacks=FEW, eps=0.95),
@@ -161,6 +163,7 @@ def test_a_cell_is_what_its_record_says(shop: Workshop) -> None:
         assert cells["Classifier alone, AutoAttack"].startswith(
             f"{alone['accuracy']['worst']['value']:.3f}"
         )
+        assert f"of {cells['CARSO, clean']}, n = 4" in cells["Adaptive, worst case"]
     paper = dict(zip(header, rows[-3], strict=True))
     assert paper["CARSO, randAA"] == "0.7613"
     assert paper["Adaptive, worst case"] == ""
@@ -171,9 +174,29 @@ def test_the_ablation_is_read_by_one_classifier_and_answered_by_the_other(shop: 
     few = ("tiny-clean", "tiny-then-tiny-clean", "tiny-clean-then-tiny")
     weights = {
         read(shop.folder / "records" / f"{name}.json")["subject"]["weights"]
-        for name in ("tiny-adaptive", *(f"{name}-adaptive-few" for name in few))
+        for name in ("tiny-randaa-released", *(f"{name}-adaptive-few" for name in few))
     }
     assert len(weights) == 4
+
+
+def test_a_record_of_more_images_gives_a_cell_the_first_of_them(
+    shop: Workshop, tmp_path: Path
+) -> None:
+    record = shop.record(Subject(run="tiny"), "adaptive")
+    right = [5, 5, 0, 0]
+    record = {
+        **record,
+        "images": {**record["images"], "clean_right": [5] * 4, "worst_right": right},
+    }
+    write_json(tmp_path / "tiny-adaptive.json", record)
+    reading = replace(shop, records=tmp_path, make=False)
+    sheet = Sheet(reading, "ablation")
+    assert sheet.worst(Subject(run="tiny"), "adaptive")().startswith("0.500 [")
+    cell = sheet.worst(Subject(run="tiny"), "adaptive-few")()
+    assert cell.startswith("0.667 [")
+    assert cell.endswith("] of 1.000, n = 3")
+    assert any("the first 3 of 4 test images" in note for note in sheet.finished().notes)
+    assert any("fewer than 40" in note for note in sheet.finished().notes)
 
 
 def test_the_ablation_ends_with_what_hardening_gives_each_classifier(shop: Workshop) -> None:
@@ -183,7 +206,10 @@ def test_the_ablation_ends_with_what_hardening_gives_each_classifier(shop: Works
         rows[4:6], ("tiny-retrofit", "tiny-hardened"), ("clean/clean", "none"), strict=True
     ):
         cells = dict(zip(header, row, strict=True))
-        worst = read(records / f"{name}-adaptive.json")["accuracy"]["worst"]["value"]
+        found = shop.path(Subject(run=name), "adaptive-few")
+        assert found.parent == records
+        right = read(found)["images"]["worst_right"][:3]
+        worst = sum(right) / 3 / read(found)["suite"]["draws"]
         assert cells["Ablation"] == read_by
         assert cells["Adaptive, worst case"].startswith(f"{worst:.3f}")
 

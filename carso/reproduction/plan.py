@@ -60,6 +60,8 @@ class Measurement:
     suite: str = ""
     attacks: tuple[str, ...] = ()
     eps: float | None = None
+    within: str = ""
+    """The measurement of more images whose record serves as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,12 +7,32 @@ from dataclasses import dataclass
 
 from carso import published
 from carso.columns import Row, Table
+from carso.evaluation.record import FEW
+from carso.evaluation.statistics import Share, share
 from carso.published import Column, Value
-from carso.report.tables import interval
+from carso.report.tables import outcomes
 from carso.reproduction.workshop import Missing, Record, Subject, Workshop
 
 ADAPTIVE = Column("adaptive", "Adaptive, worst case", "accuracy")
 """The column that the paper does not have."""
+
+
+SHARES = ("clean", "worst")
+RELEASED = ("randaa-released",)
+CELLS = (
+    "Under attack: the accuracy with its 95 % interval, of that without attack on the same images, "
+    "and their number."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a table takes of a record."""
+
+    record: Record
+    count: int
+    clean: Share
+    worst: Share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +60,7 @@ class Sheet:
         self.columns = [*(c for c in self.published.columns if c.key not in without), *extra]
         self.rows: list[Row] = []
         self.notes: dict[str, None] = {}
+        self.records: dict[str, None] = {}
         self.missing: dict[str, None] = {}
 
     def row(self, who: str, **cells: str | Callable[[], str]) -> None:
@@ -55,26 +76,47 @@ class Sheet:
 
     def clean(self, subject: Subject, measurement: str) -> Callable[[], str]:
         """The accuracy without attack."""
-        return lambda: f"{self.record(subject, measurement)['accuracy']['clean']['value']:.3f}"
+        return lambda: f"{self.found(subject, measurement).clean.value:.3f}"
 
     def worst(self, subject: Subject, measurement: str) -> Callable[[], str]:
-        """The accuracy under attack; marked where the diagnostics object."""
+        """The accuracy under attack, beside that without on the same images, and their number;
+        marked where the diagnostics object."""
 
         def cell() -> str:
-            record = self.record(subject, measurement)
-            mark = " (!)" if record["unreliable"] else ""
-            return interval(record["accuracy"]["worst"]) + mark
+            found = self.found(subject, measurement)
+            self.note(CELLS)
+            if found.count < FEW:
+                self.note(
+                    f"Of fewer than {FEW} images the diagnostics can hardly object: that a cell of "
+                    "so few has no mark means little."
+                )
+            own = found.record["subject"].get("aggregation") == "double-exponential"
+            if self.shop.scale.measurements[measurement].attacks == RELEASED and not own:
+                self.note(
+                    "On a defence without the double exponential, as the hardened are, randAA "
+                    "attacks the log-odds that the released code would compute of its logits."
+                )
+            mark = " (!)" if found.record["unreliable"] else ""
+            return f"{found.worst} of {found.clean.value:.3f}, n = {found.count}{mark}"
 
         return cell
 
-    def record(self, subject: Subject, measurement: str) -> Record:
+    def found(self, subject: Subject, measurement: str) -> Found:
+        """The record of a measurement; where it has more images than a suite is asked for here,
+        the first of them, so that a table compares the same images."""
         record = self.shop.record(subject, measurement)
-        attacks = record["suite"]["name"]
-        self.note(
-            f"`{subject.name}-{measurement}`: {attacks}, {record['data']['count']} test images of "
-            f"{record['data']['set']}, eps = {record['threat']['eps']:.4g}, seed {record['seed']}."
+        count = record["data"]["count"]
+        if self.shop.scale.measurements[measurement].suite:
+            count = min(count, self.shop.wanted(subject, measurement).images)
+        of = "" if count == record["data"]["count"] else f"the first {count} of "
+        name = self.shop.path(subject, measurement).stem
+        self.records.setdefault(
+            f"`{name}`: {settings(record['subject'])}{record['suite']['name']}, {of}"
+            f"{record['data']['count']} test images of {record['data']['set']}, "
+            f"eps = {record['threat']['eps']:.4g}, seed {record['seed']}."
         )
-        return record
+        clean, worst = (share(outcomes(record, f"{key}_right")[:count]) for key in SHARES)
+        return Found(record=record, count=count, clean=clean, worst=worst)
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
@@ -87,14 +129,14 @@ class Sheet:
             for row in self.published.rows
         ]
         if any("(!)" in cell for row in self.rows for cell in row):
-            self.note("(!) The diagnostics of the record say why the number cannot be trusted.")
+            self.note("(!) Only an upper bound: the diagnostics of the record say why.")
         if self.missing:
             self.note(f"Not run: {'; '.join(self.missing)}.")
         return Reproduced(
             name=self.published.name,
             title=self.published.title,
             table=(header, [*self.rows, *theirs]),
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self.records),
         )
 
 
@@ -105,3 +147,11 @@ def printed(value: Value | None, column: Column) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.4f}" if column.unit == "accuracy" else f"{value:g}"
+
+
+def settings(subject: Record) -> str:
+    """How candidates become the defence's answer; nothing for a classifier alone."""
+    if subject["kind"] == "classifier":
+        return ""
+    anchor = f" with weight {subject['anchor']:g}" if subject.get("anchor") else ""
+    return f"{subject['aggregation']}{anchor}, N = {subject['samples']}; "

@@ -83,10 +83,8 @@ class Workshop:
 
     def record(self, subject: Subject, measurement: str) -> Record:
         """The record of a measurement."""
-        planned = self.scale.runs[subject.run]
-        wanted = self.scale.measurements[measurement]
-        wanted = replace(wanted, images=min(wanted.images, planned.most))
-        path = self.kept / f"{subject.name}-{measurement}.json"
+        planned, wanted = self.scale.runs[subject.run], self.wanted(subject, measurement)
+        path = self.path(subject, measurement)
         if self.ranks.told(path.exists()):
             return self.checked(path, subject, wanted)
         self.asked.update(name for name in (subject.run, subject.final) if name)
@@ -119,6 +117,18 @@ class Workshop:
             )
         except DataNotFoundError:
             raise Missing(f"the data {scenario.data.set} are not here") from None
+
+    def wanted(self, subject: Subject, measurement: str) -> Measurement:
+        """What is asked of a record."""
+        found, planned = self.scale.measurements[measurement], self.scale.runs[subject.run]
+        return replace(found, images=min(found.images, planned.most))
+
+    def path(self, subject: Subject, measurement: str) -> Path:
+        """Where a record is, or is to be; that of more images serves where it is there alone."""
+        more = self.scale.measurements[measurement].within
+        own, larger = (self.kept / f"{subject.name}-{name}.json" for name in (measurement, more))
+        there = self.ranks.told(bool(more) and larger.exists() and not own.exists())
+        return larger if there else own
 
     def checked(self, path: Path, subject: Subject, wanted: Measurement) -> Record:
         """The record in a file, if it is of this measurement, on as many images or more."""
