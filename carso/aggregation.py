@@ -128,7 +128,8 @@ def view_released(logits: Tensor) -> Tensor:
     """The log-odds as the released code computes them, in the dtype of the logits.
 
     In float32 p rounds to 1 as soon as s leads by about 17; then log(p / (1 - p)) is infinite and
-    the gradient of a loss on it NaN. Kept to reproduce, and expose, the published number.
+    the gradient of a loss on it NaN. Kept to reproduce the published number, and to show what it
+    rests on.
     """
     probability = logits.exp().sum(dim=0).softmax(dim=-1)
     return torch.log(probability / (1 - probability))

@@ -2,10 +2,10 @@
 what hardening makes of it.
 
 Six short evaluations on images that ship with the package: an adversarially trained classifier; the
-paper's defence around it, attacked as published protocols do (by examples made for the classifier,
-and through the log-odds that the released code computes), and through its mean logits; a hardened
-purifier around the same classifier; a classifier trained on clean images, and a hardened purifier
-around that.
+paper's defence around it, attacked in short by examples made for the classifier and, as published
+protocols do, through the log-odds that the released code computes, then through its mean logits; a
+hardened purifier around the same classifier; a classifier trained on clean images, and a hardened
+purifier around that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Scene:
 
 SCENES = (
     Scene("classifier", "a classifier trained against attacks", "fashion", bare=True),
-    Scene("published", "CARSO, as published protocols attack it", "fashion", published=True),
+    Scene("published", "CARSO, attacked as published, in short", "fashion", published=True),
     Scene("adaptive", "CARSO, attacked through its mean logits", "fashion"),
     Scene("hardened", "CARSO, hardened, attacked in the same way", "fashion-hardened"),
     Scene(

@@ -91,7 +91,7 @@ def gradients(exam: Examination) -> Diagnosis:
         )
     else:
         named = ", ".join(f"{name}: {why}" for name, why in spoiled.items())
-        words = f"No attack had gradients to follow: {named}."
+        words = f"Every attack was handicapped: {named}."
     return Diagnosis(
         name="gradients",
         ok=bool(sound) or not spoiled,

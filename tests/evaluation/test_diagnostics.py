@@ -146,7 +146,7 @@ def test_nan_gradients_of_a_defence_are_found(
     model = Carso(classifier, purifier(), samples=2, final_classifier=spoiling(classifier, "nan"))
     record = evaluated(model, images, labels, samples=1)
     assert {"gradients", "curve"} <= failed(record)
-    assert "No attack had gradients to follow" in diagnosis(record, "gradients")["verdict"]
+    assert "Every attack was handicapped" in diagnosis(record, "gradients")["verdict"]
     assert record["attacks"][0]["gradients"]["nan"] == 1
     assert record["attacks"][0]["gradient_steps"]["nan"] == [11] * 10
 
