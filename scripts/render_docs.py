@@ -152,9 +152,9 @@ def older() -> str:
     return (
         f"Not all records are of the suite as it is now. The attack `margin@classifier` is not in "
         f"{', '.join(names)}. Of these, {', '.join(unconfirmed) or 'none'} took an image for "
-        "broken after five wrong draws, where now fifteen more must agree, which leaves the worst case a "
-        "little too good in the mean of the draws; what is right on all draws is hardly touched by "
-        "that."
+        "broken after five wrong draws, where now fifteen more must agree, which leaves the worst "
+        "case a little too good in the mean of the draws; what is right on all draws is hardly "
+        "touched by that."
     )
 
 
