@@ -43,13 +43,19 @@ def main() -> None:
 def worth_saying(error: CarsoError) -> bool:
     """Of many processes that make the same mistake the first one says so; what befalls one alone,
     it says itself."""
-    ranks = (os.environ.get(name, "0") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
-    alone = error.alone or isinstance(error.__context__, OSError)
-    return alone or all(rank == "0" for rank in ranks)
+    return error.alone or isinstance(error.__context__, OSError) or first()
+
+
+def first() -> bool:
+    """Whether this is the first of the processes that torchrun, Slurm or we have started."""
+    names = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 def stopped() -> None:
-    """Say how to go on."""
+    """Say how to go on; of many processes the first one does."""
+    if not first():
+        return
     again = "a training or evaluation goes on when the command is given again"
     print(f"carso: stopped; {again}", file=sys.stderr)
 

@@ -25,6 +25,8 @@ from carso.purifier import Purifier
 from carso.scenario import Scenario
 
 SUFFIX = ".safetensors"
+SUFFIXES = (".pth", ".pt", SUFFIX)
+"""A file may have one of these, or none; of several files of a name the last kind counts."""
 
 PARTS = {
     "repr_compressors": "the layerwise encoders",
@@ -81,7 +83,8 @@ def find(
         raise CarsoError(f"{folder} lacks {', '.join(missing)} (with {SUFFIX} or without)")
     if scenario is None:
         if base not in PUBLISHED:
-            known = ", ".join(scenario_file.names())
+            every = (scenario_file.read(name) for name in scenario_file.names())
+            known = ", ".join(each.name for each in every if each.hardening is None)
             raise CarsoError(f"what {base} was trained for is not known: give --scenario ({known})")
         scenario = scenario_file.read(PUBLISHED[base].scenario)
     if scenario.hardening is not None:
@@ -118,12 +121,17 @@ def import_published(source: Source, out: Path) -> Path:
 
 
 def listed(folder: Path) -> dict[str, Path]:
-    """The files in `folder` by name without suffix; one with it goes before one without."""
+    """The files in `folder` by name without suffix."""
     try:
-        found = sorted(path for path in folder.iterdir() if path.is_file())
+        found = [path for path in folder.iterdir() if path.is_file()]
     except OSError as error:
         raise CarsoError(f"cannot read the folder {folder}: {error.strerror}") from None
-    return {path.name.removesuffix(SUFFIX): path for path in found}
+    kinds = ("", *SUFFIXES)
+    found.sort(key=lambda path: kinds.index(path.suffix) if path.suffix in kinds else 0)
+    return {
+        path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else ""): path
+        for path in found
+    }
 
 
 def bases(present: Mapping[str, Path], asked: str) -> list[str]:

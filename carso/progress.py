@@ -26,19 +26,21 @@ class Bars:
     def announced(self, what: str, total: int) -> Callable[[int], None]:
         """The same, with a plain line first where bars cannot be seen."""
         if not self.bars.console.is_terminal:
-            self.bars.console.print(what, highlight=False, soft_wrap=True)
+            self.say(what)
         return self.counted(what, total)
+
+    def say(self, what: str) -> None:
+        """A plain line."""
+        self.clear()
+        self.bars.console.print(what, highlight=False, soft_wrap=True)
 
     def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
         advance = self.counted(f"{stage} {epoch + 1}/{epochs}", steps)
         return lambda: advance(1)
 
     def finish(self, stage: str, epoch: int, row: dict[str, float]) -> None:
-        self.clear()
         cells = "  ".join(f"{key} {value:.4g}" for key, value in row.items() if key != "epoch")
-        self.bars.console.print(
-            f"{stage} epoch {epoch + 1}: {cells}", highlight=False, soft_wrap=True
-        )
+        self.say(f"{stage} epoch {epoch + 1}: {cells}")
 
     def clear(self) -> None:
         if self.task is not None:

@@ -8,9 +8,11 @@ summed: what many processes compute is what one would have computed on the whole
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,6 +199,9 @@ def launch(
     subprocess_script._launch_process_observer = watch_children
     if started_by_another():
         watch(watch_parent, os.getppid())
+    for library in ("lightning.fabric", "lightning_fabric"):  # what it would tell of each process
+        logging.getLogger(library).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message="The `srun` command is available")
     backend = "nccl" if device.type == "cuda" else "gloo"
     most = torch.get_num_threads()
     try:
@@ -223,7 +228,9 @@ def check_launch(device: torch.device, devices: int, nodes: int, precision: str)
     if devices < 1 or nodes < 1:
         raise CarsoError(f"--devices and --nodes are at least 1, got {devices} and {nodes}")
     if devices > 1 and device.index is not None:
-        raise CarsoError(f"--devices {devices} takes the first {devices}: give --device cuda")
+        raise CarsoError(
+            f"--devices {devices} takes the first {devices}: give --device {device.type}"
+        )
     srun = "SLURM_STEP_NUM_TASKS" in os.environ  # a batch script has SLURM_NTASKS without it
     if devices * nodes > 1 and "SLURM_NTASKS" in os.environ and not srun:
         raise CarsoError("in a Slurm job many processes are started by srun: srun carso ...")

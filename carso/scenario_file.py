@@ -29,6 +29,8 @@ def read(name: str, *, preset: str = "") -> Scenario:
     """The scenario of a shipped name or of a TOML file of the user's own."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
+        if name.endswith(".toml"):
+            raise CarsoError(f"no scenario {name!r}: there is no such file")
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise CarsoError(

@@ -20,7 +20,7 @@ def benchmarks() -> str:
             f"{train['with_bank_over_floor']:.3f}",
         ),
         (
-            f"{SMALL}, PGD-40 made anew, over the bank",
+            f"{SMALL}, a step with the paper's PGD-40 made anew, over one from a finished bank",
             f"{train['regenerating_over_with_bank']:.1f}",
         ),
         (f"{SMALL}, prediction, over the sum of its parts", f"{inference['time_over_parts']:.3f}"),

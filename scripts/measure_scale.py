@@ -122,7 +122,14 @@ def measure(name: str) -> dict[str, Any]:
     one_attack = counted(attack_classifier)
     step = counted(lambda: loss().backward())  # type: ignore[no-untyped-call]
     hardening_step = counted(harden)
+    known = weights | {p.untyped_storage()._cdata for p in network.state_dict().values()}
+
+    def candidate() -> Tensor:
+        point = images.clone().requires_grad_(True)
+        return classifier(purifier.sample(representation(point), 1, source).flatten(0, 1))
+
     purifier.requires_grad_(False)  # an attack moves the image only
+    attack_bytes = saved(candidate, known)
     gradients = {n: counted(attack_defence(n)) for n in (1, 2, samples)}
     per_image_bank = (2 * attacks.steps + 2) * one_attack
     return {
@@ -156,6 +163,7 @@ def measure(name: str) -> dict[str, Any]:
             "epochs": hardening.epochs,
             "attack_steps": hardening.attack_steps,
             "step": hardening_step,
+            "activation_bytes": attack_bytes,
             "whole": hardening.epochs
             * training_images
             * (hardening.attack_steps * gradients[1] + hardening_step),

@@ -83,9 +83,12 @@ def hardening() -> str:
         work = found["hardening"]
         rows.append(
             f"| `{name}` | {work['epochs']} | {work['attack_steps']} | "
-            f"{short(work['whole'] / 1e15)} | {short(work['whole'] / SUSTAINED / 3600)} |"
+            f"{short(work['whole'] / 1e15)} | {short(work['whole'] / SUSTAINED / 3600)} | "
+            f"{mebibytes(work['activation_bytes'])} |"
         )
-    return table("| scenario | epochs | attack steps | Pflop | GPU-hours |", rows)
+    return table(
+        "| scenario | epochs | attack steps | Pflop | GPU-hours | memory of one image |", rows
+    )
 
 
 def evaluation() -> str:

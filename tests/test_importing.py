@@ -463,6 +463,16 @@ def test_damaged_files_and_pickles_are_refused(
     assert not Path("exploded").exists()
 
 
+def test_a_classifier_may_be_a_file_of_torch(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(load_file(small / "small_classifier"), small / "small_classifier.pt")
+    (small / "small_classifier").unlink()
+    code, _, error = run(capsys, "import", small, *SCENARIO)
+    assert code == 0, error
+    assert carso.load("runs/small").predict(torch.rand(1, 3, 32, 32)).shape == (1,)
+
+
 def test_missing_files_are_named(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot read the folder" in refused(capsys, small / "nowhere", *SCENARIO)
     error = refused(capsys, small, *SCENARIO, "--classifier", "gone.safetensors")

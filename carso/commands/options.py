@@ -75,7 +75,10 @@ def prepare(device: str, threads: int) -> torch.device:
         if place != torch.device("cuda") or not gpus:  # of many processes each has a GPU of its own
             torch.zeros(1, device=place).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise CarsoError(f"device {device!r} is not usable here: {reason(error)}") from None
+        why = reason(error).partition(". ")[0][:120]
+        raise CarsoError(
+            f"--device is cpu, cuda, cuda:N or auto; {device!r} is not usable here: {why}"
+        ) from None
     return place
 
 

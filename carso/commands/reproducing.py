@@ -42,6 +42,9 @@ def reproduce(
     retrain: Annotated[
         bool, typer.Option("--retrain", help="Train also what ships with the package.")
     ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Make nothing: the tables of what is there.")
+    ] = False,
     data: DataOption = None,
     download: DownloadOption = False,
     device: DeviceOption = "auto",
@@ -57,18 +60,21 @@ def reproduce(
     from carso.progress import progress
     from carso.ranks import launch
     from carso.reproduction import TABLES, Workshop, read_scale, runs_needed
+    from carso.reproduction.workshop import Missing
     from carso.reproduction.writing import as_lines, write
 
     planned = read_scale(scale)
     if table != "all" and table not in TABLES:
         raise CarsoError(f"there is no table {table!r}; there are {', '.join(TABLES)}, and all")
+    if retrain and records is not None:
+        raise CarsoError("--retrain makes records of its own: leave --records out")
     folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
-    place = prepare(device, threads)
+    place, auto = prepare(device, threads), device == "auto"
     ranks, place = launch(
         device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
     )
     if ranks.first:
-        print(f"scale {scale}: {planned.what}; needs at most {planned.needs}", flush=True)
+        print(f"scale {scale}: {planned.what}; all tables need {planned.needs}", flush=True)
     with progress(shown=ranks.first) as bars:
         shop = Workshop(
             scale=planned,
@@ -80,18 +86,21 @@ def reproduce(
             weights=weights,
             records=records,
             retrain=retrain,
+            make=not show,
             ranks=ranks,
         )
         wanted = list(TABLES) if table == "all" else [table]
-        if scale == "paper":
-            shop.check_needs(runs_needed(shop, wanted))
-        made = []
+        if not show:
+            try:
+                shop.check_needs(runs_needed(shop, wanted), gpus=scale == "paper" and auto)
+            except Missing as missing:
+                if scale == "paper":
+                    raise
+                bars.say(f"{missing}; without them some rows say that they were not run")
         for name in wanted:
-            made.append(TABLES[name](shop))
+            made = TABLES[name](shop)
             if ranks.first:
-                write(folder, made[-1])
-    if not ranks.first:
-        return
-    for each in made:
-        print("\n".join(as_lines(each)))
-    print(f"tables, records and runs: {folder}")
+                write(folder, made)
+                print("\n".join(as_lines(made)), flush=True)
+    if ranks.first:
+        print(f"tables: {folder}; records: {shop.kept}; runs: {folder / 'runs'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,8 @@ from carso.commands.options import (
 from carso.errors import CarsoError
 
 if TYPE_CHECKING:
+    import torch
+
     from carso.scenario import Scenario
 
 
@@ -164,7 +167,7 @@ def run_scenario(
     from dataclasses import replace
 
     from carso.progress import progress
-    from carso.ranks import launch
+    from carso.ranks import launch, started_by_another
     from carso.training.run import load_data
     from carso.training.run import train as train_all
 
@@ -172,12 +175,16 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     folder = run or Path("runs") / settings.name
     place = prepare(device, threads)
+    if devices * nodes > 1 and not started_by_another():  # a mistake is said before they start
+        load_data(settings, data, download=download)
     ranks, place = launch(
         device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
     )
     images = ranks.in_turn(lambda: load_data(settings, data, download=download))
     if ranks.first:
         print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
+        if ranks.count > 1:
+            print(f"{ranks.count} processes, {devices} on each machine: {on(place, devices)}")
     with progress(shown=ranks.first) as bars:
         train_all(
             settings, images, folder, device=place, display=bars, given=classifier, ranks=ranks
@@ -187,3 +194,12 @@ def run_scenario(
     again = f" --classifier {classifier}" if classifier and classifier.suffix == ".py" else ""
     print(f"done: carso predict {folder} IMAGE...{again}")
     print(f"      carso evaluate {folder} --suite adaptive{again}")
+
+
+def on(place: torch.device, devices: int) -> str:
+    """What the processes of a machine run on."""
+    if place.type != "cpu":
+        return place.type
+    cores = os.cpu_count() or 1
+    few = ", which are too few of them" if devices > cores else ""
+    return f"CPU, {cores} core{'s' if cores > 1 else ''}{few}"

@@ -49,7 +49,7 @@ def curve(exam: Examination) -> Diagnosis:
     if values[-1] > chance:
         problems.append(f"at eps = {LARGEST_EPS} it is {values[-1]:.3f}, above chance ({chance:g})")
     words = (
-        f"Accuracy falls from {values[0]:.3f} without attack to {values[-1]:.3f} at eps = "
+        f"Accuracy goes from {values[0]:.3f} without attack to {values[-1]:.3f} at eps = "
         f"{LARGEST_EPS}, where nothing can hold."
         if not problems
         else f"The curve of accuracy against eps is wrong: {'; '.join(problems)}."

@@ -65,6 +65,7 @@ def evaluate(
     device: torch.device | str = "cpu",
     counted: Counted = silent,
     about: dict[str, Any] | None = None,
+    answered_by: str = "",
     ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """The record of an evaluation of `model` on `images` (B, C, H, W) in [0, 1].
@@ -75,8 +76,10 @@ def evaluate(
     `examples` evaluates the adversarial images that another call has written to `save_examples`
     instead. A stochastic model is judged on `draws` independent draws. `samples` is how many
     candidates an attack averages in a step (0: measured). With `out` the record is written there,
-    and a call that was stopped goes on where it was when it is repeated. Many processes (`ranks`)
-    share the images; `out` is where they meet, and all of them return the record.
+    and a call that was stopped goes on where it was when it is repeated. `answered_by` names the
+    classifier that labels the candidates where it is another than the one that is read. Many
+    processes (`ranks`) share the images; `out` is where they meet, and all of them return the
+    record.
     """
     about = about or {}
     if not isinstance(model, nn.Module):
@@ -107,6 +110,8 @@ def evaluate(
         plan = planned(case, suite, tuple(attacks), examples)
         settings = settings_of(case, plan, chunk=chunk, weights=weights(model))
         settings["data"] |= about.get("data", {})
+        if answered_by:
+            settings["subject"]["answered_by"] = answered_by
         if path is not None:
             records.refuse_another(path, settings)
         place = None if path is None else path.with_suffix(".parts")

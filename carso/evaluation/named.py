@@ -65,6 +65,7 @@ def evaluate_named(
     classifier: nn.Module | None = None,
     max_batch: int | None = None,
     final_classifier: nn.Module | None = None,
+    final_name: str = "",
     eps: float | None,
     examples: Path | None,
     device: torch.device,
@@ -74,11 +75,13 @@ def evaluate_named(
     **settings: Any,
 ) -> dict[str, Any]:
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone; with
-    `hardened=False`, of the paper's purifier of a run that was hardened as well."""
+    `hardened=False`, of the paper's purifier of a run that was hardened as well; with a
+    `final_classifier`, of the paper's ablation."""
     chosen: dict[str, Any] = {"aggregation": aggregation} if aggregation else {}
     chosen["hardened"] = hardened
     if final_classifier is not None:
         chosen["final_classifier"] = final_classifier
+        settings["answered_by"] = final_name
     defence: Deployed | Stored
     if bare:
         defence = stored(folder_of(name), classifier, device)

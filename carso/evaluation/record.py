@@ -153,6 +153,8 @@ def sentence(record: dict[str, Any]) -> str:
     who = "classifier" if subject["kind"] == "classifier" else "defence"
     if subject["name"] != who:
         who += f" {subject['name']}"
+    if subject.get("answered_by"):
+        who += f", answered by {subject['answered_by']},"
     fact = (
         f"Under {by} within eps = {record['threat']['eps']:.4g} the {who} labels "
         f"{worst.value:.3f} of {record['data']['count']} images right (95 % interval "

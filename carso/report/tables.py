@@ -116,7 +116,8 @@ def title(record: Record) -> str:
         return str(record["title"])
     if subject["kind"] == "classifier":
         return f"{subject['name']}, classifier alone"
-    return f"{subject['name']}, {subject['aggregation']}, N = {subject['samples']}"
+    other = f", answered by {subject['answered_by']}" if subject.get("answered_by") else ""
+    return f"{subject['name']}{other}, {subject['aggregation']}, N = {subject['samples']}"
 
 
 def interval(value: dict[str, float]) -> str:

@@ -110,18 +110,18 @@ def aggregation(shop: Workshop) -> Reproduced:
         )
     )
     sheet = Sheet(shop, "aggregation", extra=extra)
-    for bench, run in with_retrofit(shop, "aggregation"):
+    for bench in benches(shop, "aggregation"):
+        run = bench.defence  # an anchor, as hardened defences have it, is an aggregation of its own
         cells: dict[str, str | Callable[[], str]] = {}
         for name in means:
             key, subject = name.replace("-", "_"), Subject(run=run, aggregation=name)
             cells[f"{key}_clean"] = sheet.clean(subject, "adaptive-few")
             cells[f"{key}_randaa"] = sheet.worst(subject, "randaa")
             cells[f"{key}_adaptive"] = sheet.worst(subject, "adaptive-few")
-        paper = run == bench.defence
-        subject = Subject(run=run, aggregation="" if paper else "double-exponential")
+        subject = Subject(run=run)
         sheet.row(
             who(shop, run),
-            scenario=bench.name if paper else run,
+            scenario=bench.name,
             dataset=shop.scenario(run).data.set,
             carso_clean=sheet.clean(subject, "adaptive-few"),
             carso_randaa=sheet.worst(subject, "randaa-released"),
@@ -135,12 +135,12 @@ def aggregation(shop: Workshop) -> Reproduced:
 def majority_vote(shop: Workshop) -> Reproduced:
     """A vote has no gradient, so an attack on it shows nothing."""
     sheet = Sheet(shop, "majority-vote")
-    for bench, run in with_retrofit(shop, "majority-vote"):
-        subject = Subject(run=run, aggregation="majority-vote")
+    for bench in benches(shop, "majority-vote"):
+        subject = Subject(run=bench.defence, aggregation="majority-vote")
         sheet.row(
-            who(shop, run),
-            scenario=bench.name if run == bench.defence else run,
-            dataset=shop.scenario(run).data.set,
+            who(shop, bench.defence),
+            scenario=bench.name,
+            dataset=shop.scenario(bench.defence).data.set,
             majority_vote_clean=sheet.clean(subject, "adaptive-few"),
             majority_vote_randaa=sheet.worst(subject, "randaa"),
             adaptive=sheet.worst(subject, "adaptive-few"),
@@ -235,27 +235,15 @@ def literature(shop: Workshop) -> Reproduced:
     return sheet.finished()
 
 
+def benches(shop: Workshop, table: str) -> list[Bench]:
+    """Those that have a row in a table."""
+    return [bench for bench in shop.scale.benches if not bench.tables or table in bench.tables]
+
+
 def defences(shop: Workshop, table: str) -> list[tuple[Bench, str]]:
     """Of every bench of a table the paper's defence and, where there is one, the hardened."""
-    return listed(shop, table, lambda bench: (bench.defence, bench.hardened))
-
-
-def with_retrofit(shop: Workshop, table: str) -> list[tuple[Bench, str]]:
-    """Where aggregations are compared, the hardened defence is the one around the clean-trained
-    classifier: the other is anchored, which is an aggregation of its own."""
-    return listed(shop, table, lambda bench: (bench.defence, bench.retrofit))
-
-
-def listed(
-    shop: Workshop, table: str, runs: Callable[[Bench], Iterable[str]]
-) -> list[tuple[Bench, str]]:
-    return [
-        (bench, run)
-        for bench in shop.scale.benches
-        if not bench.tables or table in bench.tables
-        for run in runs(bench)
-        if run
-    ]
+    found = benches(shop, table)
+    return [(bench, run) for bench in found for run in (bench.defence, bench.hardened) if run]
 
 
 def who(shop: Workshop, run: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from carso.data import DataNotFoundError
+from carso.data.loading import FOLDER_PREFIX
 from carso.deployed import folder_of, names, stored
 from carso.errors import CarsoError
 from carso.evaluation.named import Images, evaluate_named
@@ -104,6 +105,7 @@ class Workshop:
                 bare=subject.bare,
                 aggregation=subject.aggregation,
                 final_classifier=final,
+                final_name=subject.final,
                 max_batch=MAX_BATCH,
                 eps=wanted.eps,
                 examples=None,
@@ -140,6 +142,10 @@ class Workshop:
             "eps": settings.threat.eps if wanted.eps is None else wanted.eps,
             "seed": self.seed,
             "kind": "classifier" if subject.bare else "defence",
+            "split": "test",
+            "data": (self.scale.runs[subject.run].on or settings.data.set).removeprefix(
+                FOLDER_PREFIX
+            ),
         }
         found = {
             "suite": record["suite"]["name"],
@@ -147,10 +153,19 @@ class Workshop:
             "eps": record["threat"]["eps"],
             "seed": record["seed"],
             "kind": record["subject"]["kind"],
+            "split": record["data"].get("split"),
+            "data": str(record["data"].get("set")).removeprefix(FOLDER_PREFIX),
         }
+        if settings.data.fallback and found["data"] == settings.data.fallback:
+            asked["data"] = settings.data.fallback
         if subject.aggregation:
             asked["aggregation"] = subject.aggregation
             found["aggregation"] = record["subject"].get("aggregation")
+        names = [subject.run]
+        if subject.bare:  # which may be the classifier of another run, and be called after that
+            names += [self.scale.runs[subject.run].classifier]
+        found["subject"] = record["subject"]["name"]
+        asked["subject"] = found["subject"] if found["subject"] in names else subject.run
         for key, value in asked.items():
             if found[key] != value:
                 raise CarsoError(
@@ -177,6 +192,7 @@ class Workshop:
             )
         except DataNotFoundError:
             raise Missing(f"the data {scenario.data.set} are not here") from None
+        self.bars.say(f"the run {name}, in {folder}")
         train(
             scenario,
             data,
@@ -217,8 +233,11 @@ class Workshop:
         folder = self.weights
         return [folder / f"{name}{end}" for end in ENDS] if folder else []
 
-    def check_needs(self, runs: Iterable[str]) -> None:
-        """Say in one line all that these runs need and is not here, before anything long begins."""
+    def check_needs(self, runs: Iterable[str], *, gpus: bool) -> None:
+        """Say in one line all that these runs need and is not here, before anything long begins;
+        with `gpus`, whether there is one."""
+        if self.weights is not None and not self.weights.is_dir():
+            raise CarsoError(f"--weights names a folder of classifiers, got {self.weights}")
         weights, data = [], []
         for name in runs:
             bring, scenario = self.scale.runs[name].bring, self.scenario(name)
@@ -237,6 +256,8 @@ class Workshop:
             )
         if data:
             words.append(f"the data {', '.join(dict.fromkeys(data))}, by --data or --download")
+        if gpus and self.device.type == "cpu":
+            words.append("GPUs (--device cpu does without, in weeks)")
         if words:
             raise Missing(f"the scale {self.scale.name} needs more: {'; '.join(words)}")
 
@@ -261,10 +282,20 @@ class Workshop:
         path = self.time_of(name)
         if not self.ranks.told(path.exists()) and self.run(name) == name:
             return minutes_of(folder_of(name))  # a shipped one
-        stages: dict[str, Record] = self.ranks.told(
-            read_json(path)["stages"] if self.ranks.first else None
-        )
+        stages: dict[str, Record] = self.ranks.told(times_in(path) if self.ranks.first else None)
         return stages
+
+
+def times_in(path: Path) -> dict[str, Record]:
+    """What `keep_time` wrote, after a check that it is that."""
+    table = read_json(path)
+    stages = table.get("stages") if isinstance(table, dict) else None
+    if not isinstance(stages, dict) or not stages:
+        raise CarsoError(f"{path} holds no times of a training: delete it, or the run beside it")
+    for stage in stages.values():
+        if not isinstance(stage, dict) or not {"minutes", "whole", "hardware"} <= stage.keys():
+            raise CarsoError(f"{path} is a damaged record of times: delete it")
+    return stages
 
 
 def minutes_of(folder: Path) -> dict[str, Record]:

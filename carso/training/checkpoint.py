@@ -86,7 +86,8 @@ def index_of(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
         raise CarsoError(f"{index} is not a checkpoint of carso; delete {folder}")
     found = table["identity"]
     if found != identity:
-        changed = [key for key in identity if found.get(key) != identity[key]]
+        keys = dict.fromkeys([*identity, *found])
+        changed = [key for key in keys if found.get(key) != identity.get(key)]
         raise CarsoError(
             f"{folder} holds a checkpoint of other settings ({few(changed)} changed); "
             "choose another --run folder, or delete this one"
