@@ -18,7 +18,8 @@ from carso.report.tables import title
 from carso.reproduction import TABLES, Scale, Workshop, read_scale, scales
 from carso.reproduction.plan import Bench, Measurement, Run
 from carso.reproduction.sheet import Sheet
-from carso.reproduction.workshop import Missing, Subject, minutes_of
+from carso.reproduction.times import minutes_of
+from carso.reproduction.workshop import Missing, Subject
 from carso.reproduction.writing import as_lines, as_page
 
 FEW = ("margin@mean-logits",)

@@ -15,11 +15,12 @@ from carso.deployed import folder_of, names, stored
 from carso.errors import CarsoError
 from carso.evaluation.named import Images, evaluate_named
 from carso.evaluation.record import read as read_record
-from carso.files import read_json, write_json
+from carso.files import write_json
 from carso.progress import Bars
 from carso.provenance import provenance
 from carso.ranks import ALONE, Ranks
 from carso.reproduction.plan import Measurement, Run, Scale
+from carso.reproduction.times import minutes_of, times_in
 from carso.scenario import Scenario
 from carso.scenario_file import as_table, from_table, merged, read
 from carso.training.run import load_data, train
@@ -284,34 +285,3 @@ class Workshop:
             return minutes_of(folder_of(name))  # a shipped one
         stages: dict[str, Record] = self.ranks.told(times_in(path) if self.ranks.first else None)
         return stages
-
-
-def times_in(path: Path) -> dict[str, Record]:
-    """What `keep_time` wrote, after a check that it is that."""
-    table = read_json(path)
-    stages = table.get("stages") if isinstance(table, dict) else None
-    if not isinstance(stages, dict) or not stages:
-        raise CarsoError(f"{path} holds no times of a training: delete it, or the run beside it")
-    for stage in stages.values():
-        if not isinstance(stage, dict) or not {"minutes", "whole", "hardware"} <= stage.keys():
-            raise CarsoError(f"{path} is a damaged record of times: delete it")
-    return stages
-
-
-def minutes_of(folder: Path) -> dict[str, Record]:
-    """By stage, how long the trainings in `folder` took, and with what."""
-    found = {}
-    for stage in ("classifier", "purifier", "hardening"):
-        path = folder / f"{stage}.json"
-        table = read_json(path) if path.exists() else {}
-        if table.get("history"):
-            epochs = sum(row["seconds"] for row in table["history"])
-            made, bank = table["provenance"], table.get("bank_seconds")
-            found[stage] = {
-                "minutes": (epochs + (bank or 0.0)) / 60,
-                "whole": stage != "purifier" or bank is not None,
-                "hardware": made["hardware"],
-                "command": made.get("command", ""),
-                "revision": made.get("revision", ""),
-            }
-    return found
