@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -15,6 +14,7 @@ from carso.commands.reproducing import reproduce
 from carso.commands.training import harden, scenarios, train
 from carso.commands.using import demo, doctor, predict
 from carso.errors import CarsoError
+from carso.launchers import first_process
 
 for command in (demo, scenarios, train, harden, predict, evaluate, report, reproduce, doctor):
     app.command()(command)
@@ -43,18 +43,12 @@ def main() -> None:
 def worth_saying(error: CarsoError) -> bool:
     """Of many processes that make the same mistake the first one says so; what befalls one alone,
     it says itself."""
-    return error.alone or isinstance(error.__context__, OSError) or first()
-
-
-def first() -> bool:
-    """Whether this is the first of the processes that torchrun, Slurm or we have started."""
-    names = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
-    return all(os.environ.get(name, "0") == "0" for name in names)
+    return error.alone or isinstance(error.__context__, OSError) or first_process()
 
 
 def stopped() -> None:
     """Say how to go on; of many processes the first one does."""
-    if not first():
+    if not first_process():
         return
     again = "a training or evaluation goes on when the command is given again"
     print(f"carso: stopped; {again}", file=sys.stderr)

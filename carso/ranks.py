@@ -26,6 +26,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from carso.errors import CarsoError
+from carso.launchers import first_process
 from carso.randomness import Share, shared
 
 Made = TypeVar("Made")
@@ -197,7 +198,7 @@ def launch(
 
     # Its own watch over the processes kills this one without a word; ours says why.
     subprocess_script._launch_process_observer = watch_children
-    if started_by_another():
+    if not first_process():
         watch(watch_parent, os.getppid())
     for library in ("lightning.fabric", "lightning_fabric"):  # what it would tell of each process
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -252,11 +253,6 @@ def from_environment(name: str) -> int:
     if not text.isdigit():
         raise CarsoError(f"the environment's {name} is a number of processes, got {text!r}")
     return int(text)
-
-
-def started_by_another() -> bool:
-    """Whether the first process, or a launcher, has started this one beside the first."""
-    return any(os.environ.get(name, "0") != "0" for name in ("LOCAL_RANK", "SLURM_PROCID"))
 
 
 def watch(look: Callable[[Any], None], at: Any) -> None:

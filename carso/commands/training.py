@@ -166,8 +166,9 @@ def run_scenario(
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
+    from carso.launchers import first_process
     from carso.progress import progress
-    from carso.ranks import launch, started_by_another
+    from carso.ranks import launch
     from carso.training.run import load_data
     from carso.training.run import train as train_all
 
@@ -175,7 +176,7 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     folder = run or Path("runs") / settings.name
     place = prepare(device, threads)
-    if devices * nodes > 1 and not started_by_another():  # a mistake is said before they start
+    if devices * nodes > 1 and first_process():  # a mistake is said before they start
         load_data(settings, data, download=download)
     ranks, place = launch(
         device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
@@ -201,5 +202,5 @@ def on(place: torch.device, devices: int) -> str:
     if place.type != "cpu":
         return place.type
     cores = os.cpu_count() or 1
-    few = ", which are too few of them" if devices > cores else ""
+    few = ", fewer than processes" if devices > cores else ""
     return f"CPU, {cores} core{'s' if cores > 1 else ''}{few}"

@@ -32,7 +32,7 @@ LAYERS = (
     {"randomness", "provenance"},
     {"tensor_files", "slices", "tuning"},
     {"files", "columns"},
-    {"errors"},
+    {"errors", "launchers"},
 )
 """From top to bottom; a module may import from its own layer and from those below."""
 
