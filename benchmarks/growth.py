@@ -18,12 +18,12 @@ import torch
 from measuring import in_own_process, memory_growth
 from synthetic import random_images
 
-from carso import scenario_file
-from carso.classifiers import zoo
+from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
-from carso.defence import Carso
-from carso.purifier import Purifier
-from carso.tuning import seconds
+from carso.defence.defence import Carso
+from carso.machine.tuning import seconds
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.scenario import parser
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,20 @@ ROWS = {
 ACTIONS = ("prediction", "gradient")
 
 
-class Subject:
+class AttackedModel:
     """A defence with random weights, and images for it."""
 
     def __init__(self, name: str, setting: Setting) -> None:
-        scenario = scenario_file.read(name)
+        scenario = parser.read(name)
         shape = (3, setting.side, setting.side)
         data = random_images("cifar10", shape=shape, count=10)
-        network = zoo.placed(freeze(zoo.build(scenario.classifier, data)), torch.device("cpu"))
-        purifier = Purifier.around(
+        network = registry.placed(
+            freeze(registry.build(scenario.classifier, data)), torch.device("cpu")
+        )
+        purifier = VAEPurifier.around(
             network,
             shape,
-            layers=zoo.layers_of(scenario.classifier)[: setting.layers],
+            layers=registry.layers_of(scenario.classifier)[: setting.layers],
             condition=scenario.purifier.condition,
             latent=scenario.purifier.latent,
             decoder_width=scenario.purifier.decoder_width,
@@ -75,7 +77,7 @@ class Subject:
 def grown(name: str, row: str, turns: int) -> list[dict[str, float]]:
     """Seconds (the median over turns) and memory at each value of one thing."""
     settings = [replace(Setting(), **{row: value}) for value in ROWS[row]]
-    subjects = [Subject(name, setting) for setting in settings]
+    subjects = [AttackedModel(name, setting) for setting in settings]
     found: list[dict[str, float]] = []
     for action in ACTIONS:
         for subject in subjects:
@@ -96,8 +98,8 @@ def grown(name: str, row: str, turns: int) -> list[dict[str, float]]:
 
 
 def memory_of(name: str, row: str, value: str, action: str) -> float:
-    Subject(name, Setting(samples=1, batch=2)).prediction()  # libraries load before it counts
-    subject = Subject(name, replace(Setting(), **{row: int(value)}))
+    AttackedModel(name, Setting(samples=1, batch=2)).prediction()  # libraries load before it counts
+    subject = AttackedModel(name, replace(Setting(), **{row: int(value)}))
     return memory_growth(getattr(subject, action))
 
 

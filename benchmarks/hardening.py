@@ -16,17 +16,18 @@ from dataclasses import replace
 
 import torch
 
-from carso import data, scenario_file
+from carso import data
 from carso.attacks.gradient import cross_entropy_gradient
-from carso.deployed import folder_of, stored
+from carso.defence.on_disk import folder_of, stored
+from carso.machine.tuning import seconds
 from carso.randomness import generator
+from carso.scenario import parser
 from carso.training.hardening import HardeningStage
-from carso.training.stages import hardening_stage
-from carso.tuning import seconds
+from carso.training.scenario_stages import hardening_stage
 
 
 def new_stage(name: str, precision: str) -> HardeningStage:
-    scenario = scenario_file.read(name)
+    scenario = parser.read(name)
     assert scenario.hardening is not None
     hardening = replace(scenario.hardening, attack_precision=precision, eps_epochs=0.0)
     images = data.load("fashion-embedded")

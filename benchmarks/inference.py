@@ -16,13 +16,13 @@ import torch
 from measuring import in_own_process, memory_growth
 from synthetic import random_images
 
-from carso import scenario_file
-from carso.classifiers import zoo
+from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
-from carso.defence import Carso
-from carso.deployed import purifier_of
-from carso.purifier import Purifier
-from carso.tuning import seconds
+from carso.defence.defence import Carso
+from carso.defence.on_disk import purifier_of
+from carso.machine.tuning import seconds
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.scenario import parser
 
 CPU = torch.device("cpu")
 CHUNK = 32
@@ -30,9 +30,9 @@ CHUNK = 32
 
 
 def defence_of(name: str, samples: int) -> Carso:
-    scenario = scenario_file.read(name)
+    scenario = parser.read(name)
     data = random_images(scenario.data.set, shape=(3, 32, 32), count=10)
-    classifier = zoo.placed(freeze(zoo.build(scenario.classifier, data)), CPU)
+    classifier = registry.placed(freeze(registry.build(scenario.classifier, data)), CPU)
     purifier = purifier_of(scenario, classifier, data.image_shape)
     return Carso(classifier, purifier.deployed(), samples=samples)
 
@@ -42,7 +42,7 @@ def ratio(name: str, batch: int, samples: int, turns: int) -> float:
     """The whole over the sum of its parts: the median over turns."""
     defence = defence_of(name, samples)
     purifier = defence.purifier
-    assert isinstance(purifier, Purifier)
+    assert isinstance(purifier, VAEPurifier)
     images = torch.rand(batch, 3, 32, 32)
     activations = defence.representation(images)
     condition = purifier.conditioning(activations)

@@ -13,7 +13,7 @@ import json
 
 import torch
 
-from carso.tuning_measures import ratios
+from carso.cli.speed import ratios
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from carso.tuning import seconds
+from carso.machine.tuning import seconds
 
 
 def started(*words: str) -> None:
@@ -23,10 +23,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    started("-m", "carso.cli", "--help")  # warm
+    started("-m", "carso", "--help")  # warm
     turns = [
         (
-            seconds(lambda: started("-m", "carso.cli", "--help")),
+            seconds(lambda: started("-m", "carso", "--help")),
             seconds(lambda: started("-c", "import torch")),
         )
         for _ in range(options.turns)

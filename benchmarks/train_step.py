@@ -17,15 +17,15 @@ import statistics
 import torch
 from synthetic import random_images
 
-from carso import scenario_file
-from carso.classifiers import zoo
+from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
+from carso.machine.tuning import seconds
 from carso.randomness import generator, seeded
-from carso.scenario import Scenario
+from carso.scenario import parser
+from carso.scenario.schema import Scenario
 from carso.training.bank import CHUNK, Bank
-from carso.training.purifier import PurifierStage
-from carso.training.stages import purifier_stage
-from carso.tuning import seconds
+from carso.training.purifier_stage import PurifierStage
+from carso.training.scenario_stages import purifier_stage
 
 CPU = torch.device("cpu")
 PAPER = {"steps": 40, "step_size": 0.01}
@@ -35,7 +35,7 @@ PAPER = {"steps": 40, "step_size": 0.01}
 def stage_of(scenario: Scenario, count: int) -> PurifierStage:
     data = random_images(scenario.data.set, shape=(3, 32, 32), count=count)
     with seeded(0, "benchmark"):
-        classifier = zoo.placed(freeze(zoo.build(scenario.classifier, data)), CPU)
+        classifier = registry.placed(freeze(registry.build(scenario.classifier, data)), CPU)
     return purifier_stage(scenario, data, classifier, CPU)
 
 
@@ -47,7 +47,7 @@ def with_bank(scenario: Scenario, bank: str, **changes: float) -> Scenario:
 
 
 def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
-    scenario = scenario_file.read(name)
+    scenario = parser.read(name)
     batch = batch or scenario.purifier.training.batch_size
     training = dataclasses.replace(scenario.purifier.training, batch_size=batch)
     scenario = dataclasses.replace(

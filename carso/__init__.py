@@ -14,35 +14,35 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from carso.classifiers.wide_resnet import WideResNet
-    from carso.defence import Carso
-    from carso.deployed import load
+    from carso.defence.defence import Carso
+    from carso.defence.on_disk import load
+    from carso.defence.representation import Representation
     from carso.errors import CarsoError
     from carso.evaluation.evaluate import evaluate
-    from carso.purifier import Purifier
-    from carso.representation import Representation
-    from carso.tensor_files import load_weights
-    from carso.threat import Linf
+    from carso.purifiers.vae.vae import VAEPurifier
+    from carso.storage.tensor_files import load_weights
+    from carso.threats.linf import Linf
     from carso.training.fit import fit, harden
 
 HOMES = {
-    "Carso": "carso.defence",
+    "Carso": "carso.defence.defence",
     "CarsoError": "carso.errors",
-    "Linf": "carso.threat",
-    "Purifier": "carso.purifier",
-    "Representation": "carso.representation",
+    "Linf": "carso.threats.linf",
+    "VAEPurifier": "carso.purifiers.vae.vae",
+    "Representation": "carso.defence.representation",
     "WideResNet": "carso.classifiers.wide_resnet",
     "evaluate": "carso.evaluation.evaluate",
     "fit": "carso.training.fit",
     "harden": "carso.training.fit",
-    "load": "carso.deployed",
-    "load_weights": "carso.tensor_files",
+    "load": "carso.defence.on_disk",
+    "load_weights": "carso.storage.tensor_files",
 }
 
 __all__ = [
     "Carso",
     "CarsoError",
     "Linf",
-    "Purifier",
+    "VAEPurifier",
     "Representation",
     "WideResNet",
     "evaluate",

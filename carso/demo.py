@@ -21,19 +21,19 @@ from torch import Tensor
 from carso import data as data_sets
 from carso.attacks.gradient import Model
 from carso.attacks.saved import read_examples
-from carso.columns import Row, Table
-from carso.deployed import Deployed, folder_of, load
+from carso.defence.on_disk import Deployed, folder_of, load
+from carso.evaluation.attacked_model import Through
+from carso.evaluation.by_name import posterior_kl
 from carso.evaluation.evaluate import evaluate, silent
-from carso.evaluation.named import posterior_kl
-from carso.evaluation.plan import Effort, Suite, apgd, saved_examples
+from carso.evaluation.planned_attacks import Effort, Suite, apgd, saved_examples
 from carso.evaluation.protocol import Counted
 from carso.evaluation.record import write
 from carso.evaluation.statistics import percent
-from carso.evaluation.subject import Through
 from carso.evaluation.suites import quick
-from carso.report import write_page
 from carso.report.figures import Purification, picture
-from carso.report.tables import interval
+from carso.report.record_tables import interval
+from carso.report.table_formats import Row, Table
+from carso.report.write import write_page
 
 EFFORT = Effort(images=24, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
 EXAMPLES = "classifier-examples.safetensors"

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from carso.deployed import load
-from carso.image_files import read_image
+from carso.data.image_files import read_image
+from carso.defence.on_disk import load
 from carso.report.figures import strip
 
 

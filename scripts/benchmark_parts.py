@@ -6,7 +6,7 @@ from typing import Any
 
 from records import RESULTS, record, table
 
-from carso.columns import as_markdown
+from carso.report.table_formats import as_markdown
 
 SMALL = "`cifar10-small`"
 

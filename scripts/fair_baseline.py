@@ -23,20 +23,20 @@ import torch
 from records import in_one_line
 from torch import Tensor
 
-from carso import files, tensor_files
-from carso.deployed import folder_of, stored
+from carso.defence.on_disk import folder_of, stored
 from carso.errors import CarsoError
-from carso.progress import progress
 from carso.randomness import generator
-from carso.scenario import Scenario
-from carso.scenario_file import digest
-from carso.training import stage
+from carso.report.progress import progress
+from carso.scenario.parser import digest
+from carso.scenario.schema import Scenario
+from carso.scenario.training_settings import ClassifierTrainingSettings, HardeningSettings
+from carso.storage import files, tensor_files
+from carso.training import loop
 from carso.training.accuracies import accuracy_under_pgd
-from carso.training.classifier import ClassifierStage
-from carso.training.judging import VALIDATION_ATTACK
-from carso.training.run import finish, load_data
-from carso.training.stage import Row
-from carso.training_settings import ClassifierTraining, Hardening
+from carso.training.classifier_stage import ClassifierStage
+from carso.training.loop import Row
+from carso.training.train import finish, load_data
+from carso.training.validation_attack import VALIDATION_ATTACK
 
 STEPS = 4
 STEP_SIZE = 0.4
@@ -44,11 +44,11 @@ STEP_SIZE = 0.4
 
 
 def settings(
-    hardening: Hardening, scenario: Scenario, *, passes: float, images: int, rate: float
-) -> ClassifierTraining:
+    hardening: HardeningSettings, scenario: Scenario, *, passes: float, images: int, rate: float
+) -> ClassifierTrainingSettings:
     """Adversarial training that takes at least as many gradient passes as the hardening did."""
     own = scenario.classifier.training
-    return ClassifierTraining(
+    return ClassifierTrainingSettings(
         method="pgd",
         epochs=math.ceil(passes / (images * (STEPS + 1))),
         batch_size=hardening.batch_size,
@@ -134,7 +134,7 @@ def main() -> None:
         },
     )
     with progress() as bars:
-        history = stage.run(baseline, given.out / "classifier", bars)
+        history = loop.run(baseline, given.out / "classifier", bars)
     shutil.copyfile(folder / "defence.json", given.out / "defence.json")
     finish(
         given.out,

@@ -41,8 +41,8 @@ def title(name: str) -> str:
 
 def hardening() -> str:
     """Hardened defences beside their classifiers and the fair baselines."""
-    from carso.columns import as_markdown
-    from carso.report.tables import summary
+    from carso.report.record_tables import summary
+    from carso.report.table_formats import as_markdown
 
     parts = []
     for where, names in GROUPS.items():
@@ -55,7 +55,7 @@ def hardening() -> str:
 
 def differences() -> str:
     """Hardened defences against their classifiers and fair baselines, image by image."""
-    from carso.columns import Row, as_markdown
+    from carso.report.table_formats import Row, as_markdown
 
     rows: list[Row] = []
     for names in GROUPS.values():
@@ -84,7 +84,7 @@ def difference(first: dict[str, Any], second: dict[str, Any], how: str) -> str:
     import torch
 
     from carso.evaluation.statistics import paired_difference
-    from carso.report.tables import outcomes, signed
+    from carso.report.record_tables import outcomes, signed
 
     assert first["data"]["sha256"] == second["data"]["sha256"]
 

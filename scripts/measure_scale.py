@@ -22,14 +22,14 @@ from torch import Generator, Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from carso import files
-from carso.classifiers import zoo
+from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
-from carso.deployed import purifier_of
-from carso.provenance import provenance
-from carso.purifier.loss import kl_to_prior, reconstruction_cost
-from carso.representation import Representation
-from carso.scenario_file import read
+from carso.defence.on_disk import purifier_of
+from carso.defence.representation import Representation
+from carso.purifiers.vae.loss import kl_to_prior, reconstruction_cost
+from carso.scenario.parser import read
+from carso.storage import files
+from carso.storage.provenance import provenance
 
 SCENARIOS: dict[str, tuple[tuple[int, int, int], int, int]] = {
     "fashion": ((1, 28, 28), 10, 60_000),
@@ -77,7 +77,7 @@ def measure(name: str) -> dict[str, Any]:
     scenario = read(name)
     statistics = {"mean": (0.5,) * shape[0], "std": (0.25,) * shape[0]}
     with torch.device("meta"):
-        network = zoo.wide_resnet(
+        network = registry.wide_resnet(
             scenario.classifier, classes=classes, channels=shape[0], **statistics
         )
         classifier = freeze(network)

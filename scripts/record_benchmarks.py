@@ -16,8 +16,8 @@ from typing import Any
 
 from records import in_one_line
 
-from carso import files
-from carso.provenance import provenance
+from carso.storage import files
+from carso.storage.provenance import provenance
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 NAMES = ("train_step", "inference", "eot", "hardening", "kinds", "growth", "start_up")

@@ -15,14 +15,16 @@ import torch
 from records import in_one_line
 
 import carso
-from carso import data, files, scenario_file
-from carso.training.stage import first_losses
-from carso.training.stages import classifier_stage, purifier_stage
+from carso import data
+from carso.scenario import parser
+from carso.storage import files
+from carso.training.loop import first_losses
+from carso.training.scenario_stages import classifier_stage, purifier_stage
 
 
 def main() -> None:
     cpu = torch.device("cpu")
-    scenario = scenario_file.read("fashion")
+    scenario = parser.read("fashion")
     attacks = replace(scenario.purifier.attacks, bank="off")
     scenario = replace(scenario, purifier=replace(scenario.purifier, attacks=attacks))
     images = data.load("fashion-embedded")

@@ -13,9 +13,9 @@ from typing import Any
 
 from records import best_of, in_one_line
 
-from carso import files
-from carso.deployed import read_description
-from carso.provenance import provenance
+from carso.defence.on_disk import read_description
+from carso.storage import files
+from carso.storage.provenance import provenance
 
 
 def main() -> None:

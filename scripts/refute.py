@@ -21,15 +21,15 @@ import torch
 from records import in_one_line
 from torch import nn
 
-from carso import files
-from carso.deployed import folder_of, load, stored
+from carso.defence.on_disk import folder_of, load, stored
+from carso.evaluation.attacked_model import Through
+from carso.evaluation.by_name import Images
 from carso.evaluation.evaluate import evaluate, weights
-from carso.evaluation.named import Images
-from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
+from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin
 from carso.evaluation.record import read
-from carso.evaluation.subject import Through
-from carso.progress import progress
-from carso.provenance import provenance
+from carso.report.progress import progress
+from carso.storage import files
+from carso.storage.provenance import provenance
 
 
 def long_attacks(samples: int) -> Suite:

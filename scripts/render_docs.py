@@ -32,14 +32,14 @@ from records import FASHION, RESULTS, ROOT, WEIGHTS, in_one_line, record, table
 from reproduced_parts import REPRODUCED_PARTS
 from scale_parts import SCALE_PARTS
 
-from carso import files
+from carso.storage import files
 
 
 def demo() -> str:
     """The demo's table, as the command prints it."""
-    from carso.columns import as_text
     from carso.demo import RECORDS
     from carso.demo import table as lines_of
+    from carso.report.table_formats import as_text
 
     lines = as_text(lines_of([record(RESULTS / "demo" / f"{name}.json") for name in RECORDS]))
     return "\n".join(["```", *lines, "```"])
@@ -68,7 +68,7 @@ def demo_beside() -> str:
 
 def recipe() -> str:
     """What is shorter than in the paper's own scenarios."""
-    from carso.scenario_file import read
+    from carso.scenario.parser import read
 
     ours, theirs = (read(name).purifier for name in ("fashion", "cifar10"))
     kept = "kept" if ours.attacks.bank != "off" else "made anew"
@@ -81,7 +81,7 @@ def recipe() -> str:
 
 def paper_hint() -> str:
     """What the paper's own table of aggregations says."""
-    from carso import published
+    from carso.reproduction import published
 
     row = {"dataset": "cifar10"}
 
@@ -106,8 +106,8 @@ EVALUATIONS = (
 
 def evaluations() -> str:
     """The records of the shipped defence, one line each."""
-    from carso.columns import as_markdown
-    from carso.report.tables import summary
+    from carso.report.record_tables import summary
+    from carso.report.table_formats import as_markdown
 
     found = [record(RESULTS / f"{name}.json") for name in EVALUATIONS]
     return as_markdown(summary(found))
@@ -121,8 +121,8 @@ def verdicts() -> str:
 
 def adaptive() -> str:
     """Attack by attack."""
-    from carso.columns import as_markdown
-    from carso.report.tables import attacks, diagnostics
+    from carso.report.record_tables import attacks, diagnostics
+    from carso.report.table_formats import as_markdown
 
     found = record(RESULTS / "fashion-adaptive.json")
     command, seed = found["provenance"]["command"], found["seed"]
@@ -292,7 +292,7 @@ def rendered(text: str) -> str:
 
 def reports() -> dict[Path, str]:
     """The page and the tables of the records."""
-    from carso.report import rendered_files
+    from carso.report.write import rendered_files
 
     names = dict.fromkeys([*EVALUATIONS, *(name for group in GROUPS.values() for name in group)])
     paths = [RESULTS / f"{name}.json" for name in names]

@@ -8,9 +8,9 @@ from typing import Any
 
 from records import RESULTS, record
 
-from carso.progress import progress
+from carso.report.progress import progress
 from carso.reproduction import TABLES, Reproduced, Workshop, read_scale
-from carso.reproduction.workshop import Subject
+from carso.reproduction.workshop import MeasuredDefence
 from carso.reproduction.writing import as_page
 
 
@@ -20,7 +20,7 @@ class Reading(Workshop):
 
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def record(self, subject: Subject, measurement: str) -> dict[str, Any]:
+    def record(self, subject: MeasuredDefence, measurement: str) -> dict[str, Any]:
         found = super().record(subject, measurement)
         self.seconds[f"{subject.name}-{measurement}"] = found["provenance"]["seconds"]
         return found

@@ -48,7 +48,7 @@ def networks() -> str:
 
 def training() -> str:
     """Operations, memory and hours of the purifier's training."""
-    from carso import published
+    from carso.reproduction import published
 
     rows = []
     for name, found in scenarios().items():

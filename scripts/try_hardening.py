@@ -19,17 +19,18 @@ import torch
 from records import best_of, in_one_line
 
 import carso
-from carso import data, files
-from carso.deployed import folder_of, stored
-from carso.progress import progress
-from carso.provenance import provenance
-from carso.purifier import Purifier
+from carso import data
+from carso.defence.on_disk import folder_of, stored
+from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator
-from carso.scenario_file import as_table, from_table, merged, read
+from carso.report.progress import progress
+from carso.scenario.parser import as_table, from_table, merged, read
+from carso.storage import files
+from carso.storage.provenance import provenance
 from carso.training.accuracies import accuracy_under_pgd
-from carso.training.judging import VALIDATION_ATTACK, by_samples
-from carso.training.stage import train_in_memory
-from carso.training.stages import hardening_stage
+from carso.training.loop import train_in_memory
+from carso.training.scenario_stages import hardening_stage
+from carso.training.validation_attack import VALIDATION_ATTACK, by_samples
 
 SAMPLES = (1, 2, 4, 8, 16)
 TRIALS = Path(__file__).with_name("hardening_trials.toml")
@@ -65,7 +66,7 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     images = data.load("fashion-embedded")
     classifier = stored(folder_of(base), None, "cpu").classifier
     start = carso.load(base).purifier if settings["hardening"]["start"] == "purifier" else None
-    assert start is None or isinstance(start, Purifier)
+    assert start is None or isinstance(start, VAEPurifier)
     final = stored(folder_of(trial["final"]), None, "cpu").classifier if "final" in trial else None
     stage = hardening_stage(
         scenario, images, classifier, torch.device("cpu"), start=start, final=final

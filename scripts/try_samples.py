@@ -19,12 +19,12 @@ from records import in_one_line
 from torch import Tensor
 
 import carso
-from carso import files
 from carso.attacks.margin import Margin
-from carso.deployed import Deployed
-from carso.provenance import provenance
+from carso.defence.on_disk import Deployed
 from carso.randomness import generator
-from carso.training.run import load_data
+from carso.storage import files
+from carso.storage.provenance import provenance
+from carso.training.train import load_data
 
 SAMPLES = (1, 2, 4, 8, 16)
 PLAIN = ("mean-logits", "double-exponential", "mean-probabilities", "majority-vote")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from carso import data
-from carso.cli import main
+from carso.cli.main import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:

@@ -20,9 +20,9 @@ from pyautoattack.square import SquareAttack
 from torch import Generator, Tensor
 
 from carso.attacks.gradient import Model, verified
-from carso.attacks.margin import Worst
+from carso.attacks.margin import WorstSoFar
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 LOGGER = logging.getLogger("auto-attack")
 
@@ -141,7 +141,7 @@ class APGD:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
-        worst = Worst(model, images, labels)
+        worst = WorstSoFar(model, images, labels)
         with library_calls(generator):
             for target in self.aims(model, images, labels):
                 for _ in range(self.restarts):
@@ -152,7 +152,7 @@ class APGD:
         return verified(worst.examples, images, threat)
 
     def run(
-        self, model: Model, worst: Worst, index: Tensor, target: Tensor | None, threat: Linf
+        self, model: Model, worst: WorstSoFar, index: Tensor, target: Tensor | None, threat: Linf
     ) -> None:
         """One run on the images at `index`; what it finds is offered to `worst`."""
         kind = APGDAttack if target is None else APGDAttack_targeted
@@ -201,7 +201,7 @@ class FAB:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
-        worst = Worst(model, images, labels)
+        worst = WorstSoFar(model, images, labels)
         everything = torch.arange(len(images), device=images.device)
         attack = FABAttack_PT(
             model,

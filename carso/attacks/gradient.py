@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 Model = Callable[[Tensor], Tensor]
 """Anything that maps images (B, C, H, W) in [0, 1] to one score per class (B, K)."""

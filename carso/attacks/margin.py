@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from carso.attacks.gradient import Model, verified
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 
 def margins(scores: Tensor, labels: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def margins(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(slots=True)
-class Worst:
+class WorstSoFar:
     """Of each image, the example with the smallest margin among those that were offered.
 
     Margins are measured by a pass of their own, not by the one that led to the example: on a
@@ -77,7 +77,7 @@ class Margin:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
-        worst = Worst(model, images, labels)
+        worst = WorstSoFar(model, images, labels)
         for _ in range(self.restarts):
             index = worst.standing
             if not len(index):
@@ -130,7 +130,7 @@ class Noise:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
     ) -> Tensor:
-        worst = Worst(model, images, labels)
+        worst = WorstSoFar(model, images, labels)
         everything = torch.arange(len(images), device=images.device)
         for number in range(self.tries):
             point = threat.random_start(images, generator)

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from carso import files, tensor_files
 from carso.attacks.gradient import Model, verified
 from carso.errors import CarsoError
-from carso.threat import ROUNDING, Linf
+from carso.storage import files, tensor_files
+from carso.threats.linf import ROUNDING, Linf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

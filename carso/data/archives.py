@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 
 DAMAGE = (
     tarfile.TarError,

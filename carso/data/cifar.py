@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from carso.data.contents import Contents
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 from carso.data.images import Split, check_labels, join
 from carso.data.restricted_pickle import read_pickled_dictionary
 

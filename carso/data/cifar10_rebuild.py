@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from carso.data.cifar import CIFAR10_TEST, CIFAR10_TRAINING, PIXELS
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 
 LABELS_TRAINING, LABELS_TEST = "train_lables.json", "test_lables.json"
 """Spelt this way in the package."""

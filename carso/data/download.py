@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from carso.data.archives import extract
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 from carso.data.locations import cache_root
 from carso.data.sources import Mirror, RemoteFile
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from carso.data.contents import Contents
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 from carso.data.images import Split, check_labels
 
 UNSIGNED_BYTE = 0x08

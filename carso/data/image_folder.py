@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from carso.data.contents import Contents
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 from carso.data.images import Split, hold_out
 from carso.data.pictures import PictureFormat, common_format, decode
 

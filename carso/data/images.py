@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from carso.data.contents import Contents
-from carso.data.errors import DataError, DataNotFoundError
+from carso.data.data_errors import DataError, DataNotFoundError
 from carso.data.image_folder import read_image_folder
 from carso.data.images import (
     ImageData,
@@ -19,7 +19,7 @@ from carso.data.images import (
     numbered,
 )
 from carso.data.locations import search_roots
-from carso.data.sets import DATA_SETS, DataSet, Layout
+from carso.data.sets import DATA_SETS, DataSet, FileLayout
 
 FOLDER_PREFIX = "folder:"
 
@@ -99,7 +99,7 @@ def _load_known(name: str, root: Path | None, download: bool) -> ImageData:
     return data
 
 
-def _find(known: DataSet, root: Path | None) -> tuple[Layout, Path] | None:
+def _find(known: DataSet, root: Path | None) -> tuple[FileLayout, Path] | None:
     if known.shipped is not None:
         return known.layouts[0], known.shipped
     if root is not None and not root.is_dir():
@@ -112,7 +112,7 @@ def _find(known: DataSet, root: Path | None) -> tuple[Layout, Path] | None:
     return None
 
 
-def _readable(layout: Layout, folder: Path) -> bool:
+def _readable(layout: FileLayout, folder: Path) -> bool:
     try:
         return layout.present(folder)
     except OSError:  # a folder that may not be looked into holds nothing for us

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from carso import files
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
+from carso.storage import files
 
 SYSTEM_ROOT = Path("/usr/share/datasets")
 """Where Debian's dataset packages put theirs."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 
 GREYSCALE_MODES = frozenset({"1", "L", "LA"})
 WIDE_MODES = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})

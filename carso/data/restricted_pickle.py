@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from carso.data.errors import DataError
+from carso.data.data_errors import DataError
 
 
 def _encode_latin1(text: str, encoding: str) -> bytes:

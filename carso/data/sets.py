@@ -9,7 +9,7 @@ from carso.data.contents import Contents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class FileLayout:
     """One official way to store a set."""
 
     folder: str
@@ -24,7 +24,7 @@ class DataSet:
     """One row of the table."""
 
     title: str
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     image_shape: tuple[int, int, int]
     """(C, H, W)."""
     mean: tuple[float, ...]
@@ -67,8 +67,8 @@ CIFAR10_CLASSES = (
 )
 
 
-def _idx_layout(folder: str) -> Layout:
-    return Layout(folder=folder, present=idx.has_idx_files, read=idx.read_idx_folder)
+def _idx_layout(folder: str) -> FileLayout:
+    return FileLayout(folder=folder, present=idx.has_idx_files, read=idx.read_idx_folder)
 
 
 DATA_SETS: dict[str, DataSet] = {
@@ -103,12 +103,12 @@ DATA_SETS: dict[str, DataSet] = {
     "cifar10": DataSet(
         title="CIFAR-10",
         layouts=(
-            Layout(
+            FileLayout(
                 folder="cifar-10-batches-py",
                 present=cifar.has_cifar10_pickles,
                 read=cifar.read_cifar10_pickles,
             ),
-            Layout(
+            FileLayout(
                 folder="cifar-10-batches-bin",
                 present=cifar.has_cifar10_binary,
                 read=cifar.read_cifar10_binary,
@@ -123,7 +123,9 @@ DATA_SETS: dict[str, DataSet] = {
     "cifar100": DataSet(
         title="CIFAR-100, fine classes",
         layouts=(
-            Layout(folder="cifar-100-python", present=cifar.has_cifar100, read=cifar.read_cifar100),
+            FileLayout(
+                folder="cifar-100-python", present=cifar.has_cifar100, read=cifar.read_cifar100
+            ),
         ),
         image_shape=cifar.IMAGE_SHAPE,
         unnamed=100,
@@ -133,7 +135,7 @@ DATA_SETS: dict[str, DataSet] = {
     "tinyimagenet": DataSet(
         title="TinyImageNet-200",
         layouts=(
-            Layout(
+            FileLayout(
                 folder="tiny-imagenet-200",
                 present=tiny_imagenet.has_tiny_imagenet,
                 read=tiny_imagenet.read_tiny_imagenet,

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from carso.data.contents import Contents
+from carso.data.data_errors import DataError
 from carso.data.decoded_cache import decode_once
-from carso.data.errors import DataError
 from carso.data.images import Split
 from carso.data.pictures import PictureFormat
 

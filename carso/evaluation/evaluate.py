@@ -12,16 +12,16 @@ from typing import Any, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from carso import tensor_files
-from carso.defence import Carso
+from carso.defence.defence import Carso
+from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError, reason
 from carso.evaluation import record as records
-from carso.evaluation.case import Case
-from carso.evaluation.diagnostics import examine
-from carso.evaluation.examination import Examination
+from carso.evaluation.attacked_model import AttackedClassifier, AttackedModel, under_test
+from carso.evaluation.diagnostics.diagnosis import Examination
+from carso.evaluation.diagnostics.examine import examine
+from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.gallery import gallery
-from carso.evaluation.parts import Parts
-from carso.evaluation.plan import Suite
+from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import (
     PILOT_IMAGES,
     Battle,
@@ -29,13 +29,13 @@ from carso.evaluation.protocol import (
     candidates_needed,
     fight,
 )
-from carso.evaluation.subject import ClassifierSubject, Subject, subject_of
+from carso.evaluation.resume import FinishedParts
 from carso.evaluation.suites import for_classes, for_classifier, of_examples
 from carso.evaluation.suites import suite as suite_called
-from carso.provenance import provenance
 from carso.randomness import seeded
-from carso.ranks import ALONE, Ranks
-from carso.threat import Linf
+from carso.storage import tensor_files
+from carso.storage.provenance import provenance
+from carso.threats.linf import Linf
 
 CHUNK = 100
 DRAWS = 5
@@ -66,7 +66,7 @@ def evaluate(
     counted: Counted = silent,
     about: dict[str, Any] | None = None,
     answered_by: str = "",
-    ranks: Ranks = ALONE,
+    processes: Processes = ALONE,
 ) -> dict[str, Any]:
     """The record of an evaluation of `model` on `images` (B, C, H, W) in [0, 1].
 
@@ -97,7 +97,7 @@ def evaluate(
     if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
         raise CarsoError("evaluate computes in float32: give it model.float()")
     path = None if out is None else Path(out)
-    if ranks.count > 1 and path is None:
+    if processes.world_size > 1 and path is None:
         raise CarsoError("many processes share an evaluation through a file: give out")
     for place in (path, None if save_examples is None else Path(save_examples)):
         if place is not None and place.is_dir():
@@ -105,7 +105,7 @@ def evaluate(
     with torch.random.fork_rng(), as_found(model):
         case, alike = prepared(
             model, images, labels, threat=Linf(eps=eps), name=name, seed=seed, draws=draws,
-            samples=samples, device=torch.device(device), ranks=ranks,
+            samples=samples, device=torch.device(device), processes=processes,
         )  # fmt: skip
         plan = planned(case, suite, tuple(attacks), examples)
         settings = settings_of(case, plan, chunk=chunk, weights=weights(model))
@@ -115,11 +115,11 @@ def evaluate(
         if path is not None:
             records.refuse_another(path, settings)
         place = None if path is None else path.with_suffix(".parts")
-        parts = ranks.in_turn(lambda: Parts(place, settings))
-        battle = fight(case, plan, parts, chunk=chunk, counted=counted, ranks=ranks)
+        parts = processes.first_then_others(lambda: FinishedParts(place, settings))
+        battle = fight(case, plan, parts, chunk=chunk, counted=counted, processes=processes)
         kl = about.get("posterior_kl")
         exam = Examination(case=case, plan=plan, battle=battle, training_kl=kl)
-        diagnoses = examine(exam, parts, counted, ranks)
+        diagnoses = examine(exam, parts, counted, processes)
         shown = gallery(case, battle, classes)
     del settings["attacks"]  # the record says more of them
     settings["suite"]["gradient_cosine"] = alike
@@ -127,13 +127,13 @@ def evaluate(
     settings["provenance"] = {**provenance(), "seconds": round(parts.seconds, 1)}
     record = records.assembled(case, plan, battle, diagnoses, **settings)
     record = cast(dict[str, Any], records.finite({**record, "gallery": shown}))
-    ranks.wait()  # everyone has read the parts
-    if ranks.first and save_examples is not None:
+    processes.barrier()  # everyone has read the parts
+    if processes.is_first and save_examples is not None:
         write_examples(Path(save_examples), case, battle)
-    if ranks.first and path is not None:
+    if processes.is_first and path is not None:
         records.write(path, record)
         parts.remove()
-    return cast(dict[str, Any], ranks.told(record))
+    return cast(dict[str, Any], processes.broadcast(record))
 
 
 def prepared(
@@ -147,10 +147,10 @@ def prepared(
     draws: int,
     samples: int,
     device: torch.device,
-    ranks: Ranks,
-) -> tuple[Case, float | None]:
+    processes: Processes,
+) -> tuple[Evaluation, float | None]:
     """The case, and how alike the gradients of two candidates are, where that was measured."""
-    subject = subject_of(model, name)
+    subject = under_test(model, name)
     images, labels = checked(images, labels)
     some = images[:PILOT_IMAGES].to(device)
     try:
@@ -165,20 +165,20 @@ def prepared(
             f"labels must be class numbers from 0 to {known - 1}, got {int(labels.min())} to "
             f"{int(labels.max())}"
         )
-    if isinstance(subject, ClassifierSubject):
-        subject.stochastic = ranks.told(varies(subject, some, seed))
+    if isinstance(subject, AttackedClassifier):
+        subject.stochastic = processes.broadcast(varies(subject, some, seed))
     alike = None
     if not samples:
         pilot = labels[:PILOT_IMAGES].to(device)
-        samples, alike = ranks.told(candidates_needed(subject, some, pilot, seed=seed))
-    case = Case(
+        samples, alike = processes.broadcast(candidates_needed(subject, some, pilot, seed=seed))
+    case = Evaluation(
         subject=subject, images=images, labels=labels, threat=threat, seed=seed,
         draws=draws if subject.stochastic else 1, samples=samples, classes=known, device=device,
     )  # fmt: skip
     return case, alike
 
 
-def settings_of(case: Case, plan: Suite, *, chunk: int, weights: str) -> dict[str, Any]:
+def settings_of(case: Evaluation, plan: Suite, *, chunk: int, weights: str) -> dict[str, Any]:
     """All that decides the result: what is asked of whom, on what."""
     subject = case.subject
     return {
@@ -199,10 +199,10 @@ def settings_of(case: Case, plan: Suite, *, chunk: int, weights: str) -> dict[st
 
 
 def planned(
-    case: Case, chosen: str | Suite, attacks: tuple[str, ...], examples: Path | str | None
+    case: Evaluation, chosen: str | Suite, attacks: tuple[str, ...], examples: Path | str | None
 ) -> Suite:
     """The attacks to run."""
-    plain = isinstance(case.subject, ClassifierSubject)
+    plain = isinstance(case.subject, AttackedClassifier)
     if examples is not None:
         if chosen or attacks:
             raise CarsoError("examples are evaluated as they are: give no suite or attacks beside")
@@ -258,7 +258,7 @@ def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return images.detach().cpu().float(), labels.detach().cpu().long()
 
 
-def varies(subject: Subject, images: Tensor, seed: int) -> bool:
+def varies(subject: AttackedModel, images: Tensor, seed: int) -> bool:
     """Whether two passes of the same images differ."""
     with seeded(seed, "varies"):
         first, second = (subject.answers(images[:10])[1] for _ in range(2))
@@ -277,7 +277,7 @@ def digest(images: Tensor, labels: Tensor) -> dict[str, Any]:
     return {"count": len(images), "sha256": found.hexdigest()}
 
 
-def write_examples(path: Path, case: Case, battle: Battle) -> None:
+def write_examples(path: Path, case: Evaluation, battle: Battle) -> None:
     """The worst example of each image, for other evaluations."""
     tensor_files.save(
         path,

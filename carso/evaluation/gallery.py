@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from carso.evaluation.case import Case
+from carso.evaluation.attacked_model import AttackedDefence
+from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.protocol import Battle
-from carso.evaluation.subject import DefenceSubject
 
 SHOWN = 8
 CANDIDATES = 8
 
 
-def gallery(case: Case, battle: Battle, classes: Sequence[str]) -> list[dict[str, Any]]:
+def gallery(case: Evaluation, battle: Battle, classes: Sequence[str]) -> list[dict[str, Any]]:
     """The most damaging examples first, then others as they come, one class after the other."""
     names = [classes[i] if i < len(classes) else str(i) for i in range(case.classes)]
     fooled = ((battle.clean.right > 0) & (battle.final.right == 0)).nonzero().flatten()
@@ -35,7 +35,7 @@ def gallery(case: Case, battle: Battle, classes: Sequence[str]) -> list[dict[str
 
 
 @torch.no_grad()
-def entry(case: Case, battle: Battle, place: int, classes: Sequence[str]) -> dict[str, Any]:
+def entry(case: Evaluation, battle: Battle, place: int, classes: Sequence[str]) -> dict[str, Any]:
     """One image: clean, attacked, difference, candidates and their mean, with their labels."""
     subject = case.subject
     image = case.images[place : place + 1].to(case.device)
@@ -55,7 +55,7 @@ def entry(case: Case, battle: Battle, place: int, classes: Sequence[str]) -> dic
             "difference": png((attacked - image)[0] / (2 * case.threat.eps) + 0.5),
         },
     }
-    if isinstance(subject, DefenceSubject):
+    if isinstance(subject, AttackedDefence):
         candidates = subject.defence.purify(attacked)[:, 0]  # (N, C, H, W)
         labels = subject.defence.final_classifier(candidates).argmax(dim=1)
         found["candidates"] = [

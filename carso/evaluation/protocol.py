@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from carso.attacks.margin import margins
-from carso.evaluation.case import Case, Outcome, Worst
-from carso.evaluation.parts import Parts
-from carso.evaluation.plan import Suite
+from carso.distributed.processes import ALONE, Processes
+from carso.evaluation.attacked_model import AttackedDefence, AttackedModel, Through, Verdict
+from carso.evaluation.evaluation import Evaluation, Outcome, WorstExamples
+from carso.evaluation.planned_attacks import Suite
+from carso.evaluation.resume import FinishedParts
 from carso.evaluation.statistics import cosine
-from carso.evaluation.subject import DefenceSubject, Subject, Through, Verdict
 from carso.randomness import generator, seeded
-from carso.ranks import ALONE, Ranks
 
 Counted = Callable[[str, int], Callable[[int], None]]
 """Shows progress: called with what and how much, it gives a function to call as it is done."""
@@ -31,7 +31,7 @@ class Battle:
     """All that the attacks did."""
 
     clean: Verdict
-    worst: Worst
+    worst: WorstExamples
     outcomes: tuple[tuple[Outcome, ...], ...]
     """Of each attack, of each chunk."""
     after: tuple[Tensor, ...]
@@ -50,7 +50,7 @@ class Round:
     """All that the attacks did to one chunk of images."""
 
     clean: Verdict
-    worst: Worst
+    worst: WorstExamples
     outcomes: tuple[Outcome | None, ...]
     """Of each attack; None where no image stood any more."""
     after: tuple[Tensor, ...]
@@ -58,13 +58,13 @@ class Round:
 
 
 def fight(
-    case: Case,
+    case: Evaluation,
     plan: Suite,
-    parts: Parts,
+    parts: FinishedParts,
     *,
     chunk: int,
     counted: Counted,
-    ranks: Ranks = ALONE,
+    processes: Processes = ALONE,
 ) -> Battle:
     """Run every attack on every chunk of images; what `parts` has already is not run again.
 
@@ -72,18 +72,18 @@ def fight(
     changes nothing, and each process then reads what the others made.
     """
     spans = dict(enumerate(chunks_of(len(case.images), chunk)))
-    mine = [number for number in spans if number % ranks.count == ranks.index]
+    mine = [number for number in spans if number % processes.world_size == processes.rank]
     advance = counted(f"{case.subject.name}: {plan.name}", len(mine) * (len(plan.attacks) + 2))
     fought = {
         number: fight_round(case, plan, parts, number, spans[number], advance) for number in mine
     }
-    ranks.wait()
+    processes.barrier()
     for number in set(spans) - set(mine):
         fought[number] = fight_round(case, plan, parts, number, spans[number])
     rounds = [fought[number] for number in spans]
     return Battle(
         clean=joined([each.clean for each in rounds]),
-        worst=Worst(
+        worst=WorstExamples(
             case.images,
             torch.cat([each.worst.examples for each in rounds]),
             torch.cat([each.worst.right for each in rounds]),
@@ -104,9 +104,9 @@ def fight(
 
 
 def fight_round(
-    case: Case,
+    case: Evaluation,
     plan: Suite,
-    parts: Parts,
+    parts: FinishedParts,
     number: int,
     span: slice,
     advance: Callable[[int], None] = lambda done: None,
@@ -114,7 +114,9 @@ def fight_round(
     """Run every attack on one chunk of images."""
     images, labels = case.images[span], case.labels[span]
     clean = judged(case, parts, images, labels, "clean", number)
-    field = Worst.of(images, clean, surely_wrong(case, parts, clean, images, labels, number))
+    field = WorstExamples.of(
+        images, clean, surely_wrong(case, parts, clean, images, labels, number)
+    )
     advance(1)
     outcomes: list[Outcome | None] = []
     after = []
@@ -136,7 +138,12 @@ def fight_round(
 
 
 def judged(
-    case: Case, parts: Parts, images: Tensor, labels: Tensor, occasion: str, number: int
+    case: Evaluation,
+    parts: FinishedParts,
+    images: Tensor,
+    labels: Tensor,
+    occasion: str,
+    number: int,
 ) -> Verdict:
     """A verdict that is kept."""
 
@@ -148,7 +155,12 @@ def judged(
 
 
 def surely_wrong(
-    case: Case, parts: Parts, clean: Verdict, images: Tensor, labels: Tensor, number: int
+    case: Evaluation,
+    parts: FinishedParts,
+    clean: Verdict,
+    images: Tensor,
+    labels: Tensor,
+    number: int,
 ) -> Tensor:
     """Of each image, whether no draw labels it right even without an attack; kept."""
 
@@ -166,7 +178,7 @@ def joined(verdicts: list[Verdict]) -> Verdict:
 
 
 def candidates_needed(
-    subject: Subject, images: Tensor, labels: Tensor, *, seed: int
+    subject: AttackedModel, images: Tensor, labels: Tensor, *, seed: int
 ) -> tuple[int, float]:
     """How many candidates an attack should average in a step, and how alike two gradients are.
 
@@ -174,7 +186,7 @@ def candidates_needed(
     sqrt(n c / (n c + 1 - c)) with the true gradient; n is the smallest power of two, up to 64,
     that makes it `GOOD_COSINE`. A collapsed latent needs one.
     """
-    if not isinstance(subject, DefenceSubject):
+    if not isinstance(subject, AttackedDefence):
         return 1, 1.0
     model = subject.model(Through(samples=1))
     gradients = []

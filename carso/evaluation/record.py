@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from carso import files
 from carso.errors import CarsoError
-from carso.evaluation.case import Case, Outcome
-from carso.evaluation.health import health, reasons_against
-from carso.evaluation.parts import from_tensor
-from carso.evaluation.plan import Suite
+from carso.evaluation.diagnostics.gradient_health import health, reasons_against
+from carso.evaluation.evaluation import Evaluation, Outcome
+from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import Battle
-from carso.evaluation.statistics import Share, share
+from carso.evaluation.resume import from_tensor
+from carso.evaluation.statistics import Proportion, share
+from carso.storage import files
 
 FORMAT = 1
 FEW = 40
@@ -27,7 +27,7 @@ FEW = 40
 
 
 def assembled(
-    case: Case, plan: Suite, battle: Battle, diagnoses: list[dict[str, Any]], **about: Any
+    case: Evaluation, plan: Suite, battle: Battle, diagnoses: list[dict[str, Any]], **about: Any
 ) -> dict[str, Any]:
     """The record; `about` says of what, on what data and with which settings."""
     attacks = [attack_table(case, plan, battle, i) for i in range(len(plan.attacks))]
@@ -69,7 +69,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def attack_table(case: Case, plan: Suite, battle: Battle, number: int) -> dict[str, Any]:
+def attack_table(case: Evaluation, plan: Suite, battle: Battle, number: int) -> dict[str, Any]:
     """What one attack did."""
     planned, outcomes = plan.attacks[number], battle.outcomes[number]
     found = health(battle, number)
@@ -147,7 +147,7 @@ def rounded(values: Tensor) -> list[float | None]:
 def sentence(record: dict[str, Any]) -> str:
     """The verdict, for the top of a report."""
     subject, accuracy = record["subject"], record["accuracy"]
-    worst, clean = Share(**accuracy["worst"]), Share(**accuracy["clean"])
+    worst, clean = Proportion(**accuracy["worst"]), Proportion(**accuracy["clean"])
     attacks = record["attacks"]
     by = f"the worst of {len(attacks)} attacks" if len(attacks) > 1 else attacks[0]["name"]
     who = "classifier" if subject["kind"] == "classifier" else "defence"

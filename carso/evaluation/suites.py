@@ -13,11 +13,12 @@ from pathlib import Path
 
 from carso.attacks.auto_attack import APGD, CLASSES_NEEDED
 from carso.errors import CarsoError
-from carso.evaluation.plan import (
+from carso.evaluation.attacked_model import Through
+from carso.evaluation.planned_attacks import (
     PLAIN,
     SINGLE,
     Effort,
-    Planned,
+    PlannedAttack,
     Suite,
     apgd,
     black_box,
@@ -27,7 +28,6 @@ from carso.evaluation.plan import (
     standard,
     transfer,
 )
-from carso.evaluation.subject import Through
 
 
 def quick(seed: int, samples: int) -> Suite:
@@ -96,7 +96,7 @@ def full(seed: int, samples: int) -> Suite:
     mean = Through(draws=draws, samples=samples)
     fixed = Through(draws=draws, samples=samples, fixed=True)
     others = tuple(Through(view=name, draws=draws, samples=2) for name in ("logsumexp", "score"))
-    longer: tuple[Planned, ...] = (
+    longer: tuple[PlannedAttack, ...] = (
         apgd("ce", 100, mean, restarts=3),
         apgd("dlr", 100, mean, restarts=3),
         apgd("ce", 100, fixed),
@@ -181,7 +181,7 @@ def for_classes(plan: Suite, classes: int) -> Suite:
 
 def for_classifier(plan: Suite) -> Suite:
     """The suite without what a plain classifier makes superfluous: it has one view, no noise."""
-    attacks: dict[str, Planned] = {}
+    attacks: dict[str, PlannedAttack] = {}
     for planned in plan.attacks:
         attacks.setdefault(repr(planned.attack), planned)
     return replace(plan, attacks=tuple(attacks.values()))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from carso.evaluation.statistics import Share
-from carso.report.tables import interval, title
+from carso.evaluation.statistics import Proportion
+from carso.report.record_tables import interval, title
 
 Record = dict[str, Any]
 
@@ -19,7 +19,7 @@ class Bar:
     kind: str
     """clean, attack or worst."""
     name: str
-    share: Share
+    share: Proportion
     text: str
     basis: str = ""
     what: str = ""
@@ -30,7 +30,7 @@ class Bar:
 
 
 def bar(kind: str, name: str, value: dict[str, float], **more: Any) -> Bar:
-    return Bar(kind=kind, name=name, share=Share(**value), text=interval(value), **more)
+    return Bar(kind=kind, name=name, share=Proportion(**value), text=interval(value), **more)
 
 
 def accuracies(record: Record) -> list[Bar]:

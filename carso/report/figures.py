@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from carso.files import replacing
+from carso.storage.files import replacing
 
 CANDIDATES_SHOWN = 4
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from carso.columns import Row, Table
-from carso.report import charts, plots, tables
+from carso.report import charts, plots, record_tables
+from carso.report.table_formats import Row, Table
 
 Record = dict[str, Any]
 
@@ -37,7 +37,7 @@ def page(records: Sequence[Record]) -> str:
     several = len(records) > 1
     found = environment().get_template("page.html").render(
         sections=[section(record, number) for number, record in enumerate(records, 1)],
-        summary=tables.summary(records) if several else None,
+        summary=record_tables.summary(records) if several else None,
         comparison=charts.comparison(records) if several else [],
     )  # fmt: skip
     return found.strip() + "\n"
@@ -65,7 +65,7 @@ def section(record: Record, number: int) -> dict[str, Any]:
     accuracy = record["accuracy"]
     return {
         "id": f"record-{number}",
-        "title": tables.title(record),
+        "title": record_tables.title(record),
         "suite": record["suite"]["name"],
         "who": "classifier" if record["subject"]["kind"] == "classifier" else "defence",
         "count": record["data"]["count"],
@@ -84,13 +84,17 @@ def section(record: Record, number: int) -> dict[str, Any]:
         "histogram": plots.histogram(record),
         "strips": plots.strips(record),
         "diagnostics": [
-            {**found, "mark": tables.MARKS[found["ok"]], "asks": QUESTIONS.get(found["name"], "")}
+            {
+                **found,
+                "mark": record_tables.MARKS[found["ok"]],
+                "asks": QUESTIONS.get(found["name"], ""),
+            }
             for found in record["diagnostics"]
         ],
         "gallery": gallery(record),
         "command": record.get("provenance", {}).get("command", ""),
         "facts": facts(record),
-        "attack_table": tables.attacks(record),
+        "attack_table": record_tables.attacks(record),
         "settings": settings(record),
         "scenario": json.dumps(record["scenario"], indent=2) if record.get("scenario") else "",
     }

@@ -68,7 +68,7 @@ def curve(record: Record) -> Curve | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class LineRun:
     """Steps in a row whose gradients were alike, and the shares of the useless ones."""
 
     steps: int
@@ -85,7 +85,7 @@ class Strip:
     name: str
     why_not: str
     """Why there is nothing to show, if so."""
-    runs: list[Run]
+    runs: list[LineRun]
     shares: list[tuple[str, str, bool]]
     """Kind, share, and whether there are any."""
     spoiled: bool
@@ -117,20 +117,20 @@ def strips(record: Record) -> list[Strip]:
     return found
 
 
-def runs(steps: dict[str, list[int]]) -> list[Run]:
+def runs(steps: dict[str, list[int]]) -> list[LineRun]:
     """Steps joined where nothing changes: mostly all of them."""
     columns = [
         (total > 0, *(count / max(1, total) for count in bad))
         for total, *bad in zip(*(steps[kind] for kind in KINDS), strict=True)
     ]
     return [
-        Run(steps=len(list(same)), seen=seen, nan=nan, infinite=infinite, zero=zero)
+        LineRun(steps=len(list(same)), seen=seen, nan=nan, infinite=infinite, zero=zero)
         for (seen, nan, infinite, zero), same in groupby(columns)
     ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class ChartColumn:
     """Images whose lead lies in a span, without attack and under the worst one."""
 
     low: float
@@ -141,7 +141,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Histogram:
-    columns: list[Column]
+    columns: list[ChartColumn]
     highest: int
     zero: float
     """Where no lead is, in [0, 1] of the width."""
@@ -160,7 +160,7 @@ def histogram(record: Record) -> Histogram | None:
     places = [Counter(math.floor(value / width) for value in values) for values in (clean, worst)]
     first, last = min(0, *places[0], *places[1]), max(0, *places[0], *places[1])
     columns = [
-        Column(low=i * width, high=(i + 1) * width, clean=places[0][i], worst=places[1][i])
+        ChartColumn(low=i * width, high=(i + 1) * width, clean=places[0][i], worst=places[1][i])
         for i in range(first, last + 1)
     ]
     return Histogram(

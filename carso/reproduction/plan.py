@@ -15,7 +15,7 @@ STAGES = ("classifier", "purifier", "hardening")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class PlannedRun:
     """A training."""
 
     scenario: str
@@ -71,7 +71,7 @@ class Scale:
     name: str
     what: str
     needs: str
-    runs: Mapping[str, Run]
+    runs: Mapping[str, PlannedRun]
     benches: tuple[Bench, ...]
     measurements: Mapping[str, Measurement]
 
@@ -90,7 +90,7 @@ def read_scale(name: str) -> Scale:
         name=name,
         what=table["what"],
         needs=table["needs"],
-        runs={key: Run(**as_tuples(entry)) for key, entry in table["runs"].items()},
+        runs={key: PlannedRun(**as_tuples(entry)) for key, entry in table["runs"].items()},
         benches=tuple(Bench(**as_tuples(entry)) for entry in table["benches"]),
         measurements={
             key: Measurement(**as_tuples(entry)) for key, entry in table["measurements"].items()

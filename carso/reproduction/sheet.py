@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from carso import published
-from carso.columns import Row, Table
 from carso.evaluation.record import FEW
-from carso.evaluation.statistics import Share, share
-from carso.published import Column, Value
-from carso.report.tables import outcomes
-from carso.reproduction.workshop import Missing, Record, Subject, Workshop
+from carso.evaluation.statistics import Proportion, share
+from carso.report.record_tables import outcomes
+from carso.report.table_formats import Row, Table
+from carso.reproduction import published
+from carso.reproduction.published import PaperColumn, Value
+from carso.reproduction.workshop import MeasuredDefence, Missing, Record, Workshop
 
-ADAPTIVE = Column("adaptive", "Adaptive, worst case", "accuracy")
+ADAPTIVE = PaperColumn("adaptive", "Adaptive, worst case", "accuracy")
 """The column that the paper does not have."""
 
 
@@ -31,8 +31,8 @@ class Found:
 
     record: Record
     count: int
-    clean: Share
-    worst: Share
+    clean: Proportion
+    worst: Proportion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +54,7 @@ class Sheet:
         name: str,
         *,
         without: tuple[str, ...] = (),
-        extra: tuple[Column, ...] = (ADAPTIVE,),
+        extra: tuple[PaperColumn, ...] = (ADAPTIVE,),
     ) -> None:
         self.shop, self.published = shop, published.table(name)
         self.columns = [*(c for c in self.published.columns if c.key not in without), *extra]
@@ -74,11 +74,11 @@ class Sheet:
                 self.missing.setdefault(str(error))
         self.rows.append((who, *(made.get(column.key, "") for column in self.columns)))
 
-    def clean(self, subject: Subject, measurement: str) -> Callable[[], str]:
+    def clean(self, subject: MeasuredDefence, measurement: str) -> Callable[[], str]:
         """The accuracy without attack."""
         return lambda: f"{self.found(subject, measurement).clean.value:.3f}"
 
-    def worst(self, subject: Subject, measurement: str) -> Callable[[], str]:
+    def worst(self, subject: MeasuredDefence, measurement: str) -> Callable[[], str]:
         """The accuracy under attack, beside that without on the same images, and their number;
         marked where the diagnostics object."""
 
@@ -101,7 +101,7 @@ class Sheet:
 
         return cell
 
-    def found(self, subject: Subject, measurement: str) -> Found:
+    def found(self, subject: MeasuredDefence, measurement: str) -> Found:
         """The record of a measurement; where it has more images than a suite is asked for here,
         the first of them, so that a table compares the same images."""
         record = self.shop.record(subject, measurement)
@@ -140,7 +140,7 @@ class Sheet:
         )
 
 
-def printed(value: Value | None, column: Column) -> str:
+def printed(value: Value | None, column: PaperColumn) -> str:
     """A cell of the paper's, as it stands there."""
     if value is None:
         return ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from carso.errors import CarsoError
-from carso.files import read_json
+from carso.storage.files import read_json
 
 Record = dict[str, Any]
 

@@ -11,19 +11,19 @@ import torch
 
 from carso.data import DataNotFoundError
 from carso.data.loading import FOLDER_PREFIX
-from carso.deployed import folder_of, names, stored
+from carso.defence.on_disk import folder_of, names, stored
+from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.evaluation.named import Images, evaluate_named
+from carso.evaluation.by_name import Images, evaluate_by_name
 from carso.evaluation.record import read as read_record
-from carso.files import write_json
-from carso.progress import Bars
-from carso.provenance import provenance
-from carso.ranks import ALONE, Ranks
-from carso.reproduction.plan import Measurement, Run, Scale
+from carso.report.progress import Bars
+from carso.reproduction.plan import Measurement, PlannedRun, Scale
 from carso.reproduction.times import minutes_of, times_in
-from carso.scenario import Scenario
-from carso.scenario_file import as_table, from_table, merged, read
-from carso.training.run import load_data, train
+from carso.scenario.parser import as_table, from_table, merged, read
+from carso.scenario.schema import Scenario
+from carso.storage.files import write_json
+from carso.storage.provenance import provenance
+from carso.training.train import load_data, train
 
 Record = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Missing(CarsoError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class MeasuredDefence:
     """Who is attacked: a run's defence, as it is or changed."""
 
     run: str
@@ -76,18 +76,18 @@ class Workshop:
     asked: set[str] = field(default_factory=set)
     """The runs that were not there when they were asked for."""
     seed: int = 0
-    ranks: Ranks = ALONE
+    processes: Processes = ALONE
 
     @property
     def kept(self) -> Path:
         """The folder of the records."""
         return self.folder / "records" if self.records is None else self.records
 
-    def record(self, subject: Subject, measurement: str) -> Record:
+    def record(self, subject: MeasuredDefence, measurement: str) -> Record:
         """The record of a measurement."""
         planned, wanted = self.scale.runs[subject.run], self.wanted(subject, measurement)
         path = self.path(subject, measurement)
-        if self.ranks.told(path.exists()):
+        if self.processes.broadcast(path.exists()):
             return self.checked(path, subject, wanted)
         self.asked.update(name for name in (subject.run, subject.final) if name)
         self.may_make(f"the record {path.name}")
@@ -95,7 +95,7 @@ class Workshop:
         if subject.final:
             final = stored(folder_of(self.run(subject.final)), None, self.device).classifier
         try:
-            return evaluate_named(
+            return evaluate_by_name(
                 self.run(subject.run),
                 Images(
                     count=wanted.images,
@@ -116,24 +116,24 @@ class Workshop:
                 suite=wanted.suite,
                 attacks=wanted.attacks,
                 out=path,
-                ranks=self.ranks,
+                processes=self.processes,
             )
         except DataNotFoundError:
             raise Missing(f"the data {scenario.data.set} are not here") from None
 
-    def wanted(self, subject: Subject, measurement: str) -> Measurement:
+    def wanted(self, subject: MeasuredDefence, measurement: str) -> Measurement:
         """What is asked of a record."""
         found, planned = self.scale.measurements[measurement], self.scale.runs[subject.run]
         return replace(found, images=min(found.images, planned.most))
 
-    def path(self, subject: Subject, measurement: str) -> Path:
+    def path(self, subject: MeasuredDefence, measurement: str) -> Path:
         """Where a record is, or is to be; that of more images serves where it is there alone."""
         more = self.scale.measurements[measurement].within
         own, larger = (self.kept / f"{subject.name}-{name}.json" for name in (measurement, more))
-        there = self.ranks.told(bool(more) and larger.exists() and not own.exists())
+        there = self.processes.broadcast(bool(more) and larger.exists() and not own.exists())
         return larger if there else own
 
-    def checked(self, path: Path, subject: Subject, wanted: Measurement) -> Record:
+    def checked(self, path: Path, subject: MeasuredDefence, wanted: Measurement) -> Record:
         """The record in a file, if it is of this measurement, on as many images or more."""
         record = read_record(path)
         settings = self.scenario(subject.run)
@@ -188,7 +188,7 @@ class Workshop:
         folder, planned = self.folder / "runs" / name, self.scale.runs[name]
         scenario = self.scenario(name)
         try:
-            data = self.ranks.in_turn(
+            data = self.processes.first_then_others(
                 lambda: load_data(scenario, self.data, download=self.download)
             )
         except DataNotFoundError:
@@ -201,7 +201,7 @@ class Workshop:
             device=self.device,
             display=self.bars,
             given=self.given(planned),
-            ranks=self.ranks,
+            processes=self.processes,
         )
         self.keep_time(name, folder)
         return str(folder)
@@ -218,7 +218,7 @@ class Workshop:
             scenario = replace(scenario, purifier=purifier)
         return scenario if "hardening" in planned.stages else replace(scenario, hardening=None)
 
-    def given(self, planned: Run) -> Path | None:
+    def given(self, planned: PlannedRun) -> Path | None:
         """The file of the classifier that a run takes over, if it does."""
         if planned.classifier:
             return folder_of(self.run(planned.classifier)) / "classifier.safetensors"
@@ -269,19 +269,21 @@ class Workshop:
     def keep_time(self, name: str, folder: Path) -> None:
         """Write how long the training in `folder` took, once."""
         path, planned = self.time_of(name), self.scale.runs[name]
-        if self.ranks.told(path.exists()):
+        if self.processes.broadcast(path.exists()):
             return
         found = minutes_of(folder)
         if planned.classifier and "classifier" not in found:
             taken = self.minutes(planned.classifier)
             found |= {stage: taken[stage] for stage in taken if stage == "classifier"}
-        if self.ranks.first:
+        if self.processes.is_first:
             write_json(path, {"run": name, "stages": found, "provenance": provenance()})
 
     def minutes(self, name: str) -> dict[str, Record]:
         """By stage, how long the training of a run took, and with what."""
         path = self.time_of(name)
-        if not self.ranks.told(path.exists()) and self.run(name) == name:
+        if not self.processes.broadcast(path.exists()) and self.run(name) == name:
             return minutes_of(folder_of(name))  # a shipped one
-        stages: dict[str, Record] = self.ranks.told(times_in(path) if self.ranks.first else None)
+        stages: dict[str, Record] = self.processes.broadcast(
+            times_in(path) if self.processes.is_first else None
+        )
         return stages

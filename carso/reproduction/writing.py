@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from carso import files
-from carso.columns import as_latex, as_markdown, as_text
+from carso.report.table_formats import as_latex, as_markdown, as_text
 from carso.reproduction.sheet import Reproduced
+from carso.storage import files
 
 
 def as_lines(made: Reproduced) -> list[str]:

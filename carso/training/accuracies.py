@@ -14,9 +14,9 @@ from torch import Generator, Tensor
 
 from carso.attacks.gradient import PGD, Attack
 from carso.data import ImageData, Split
-from carso.defence import Carso
+from carso.defence.defence import Carso
 from carso.randomness import generator
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 ATTACKED_TEST_IMAGES = 1000
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from carso.data import ImageData
-from carso.defence import Carso
+from carso.defence.defence import Carso
 from carso.randomness import generator
-from carso.threat import Linf
+from carso.threats.linf import Linf
 from carso.training.accuracies import accuracy, accuracy_under_pgd
-from carso.training.judging import VALIDATION_ATTACK, judged
+from carso.training.validation_attack import VALIDATION_ATTACK, judged
 
 FACTORS = (1, 2, 3, 4, 6, 8)
 """Weights that are tried, in units of the one that the purifier was hardened with."""

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from carso import files
+from carso.distributed.processes import Processes
 from carso.errors import CarsoError
-from carso.ranks import Ranks
+from carso.storage import files
 
 CHUNK = 256
 """Images that are attacked together while the bank is made; fixed, for the same bits always."""
@@ -32,7 +32,7 @@ Fill = Callable[[int, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BankLayout:
     """Where the differences of an image lie."""
 
     attacks: int
@@ -60,7 +60,7 @@ class Layout:
 class Bank:
     """All shards, read as one."""
 
-    def __init__(self, layout: Layout, shards: list[Tensor], seconds: float) -> None:
+    def __init__(self, layout: BankLayout, shards: list[Tensor], seconds: float) -> None:
         """`seconds` is what the process took that made the longest shard."""
         self.layout, self.shards, self.seconds = layout, shards, seconds
 
@@ -78,7 +78,7 @@ class Bank:
 
 
 def in_memory(
-    layout: Layout, shape: tuple[int, ...], fill: Fill, advance: Callable[[], None]
+    layout: BankLayout, shape: tuple[int, ...], fill: Fill, advance: Callable[[], None]
 ) -> Bank:
     """A bank of one shard that lives as long as the process."""
     began = time.perf_counter()
@@ -92,23 +92,23 @@ def in_memory(
 def on_disk(
     folder: Path,
     identity: dict[str, Any],
-    layout: Layout,
+    layout: BankLayout,
     shape: tuple[int, ...],
     fill: Fill,
     advance: Callable[[], None],
-    ranks: Ranks,
+    processes: Processes,
 ) -> Bank:
     """The bank in the run's folder: a whole one, of however many shards, is read; else each process
     makes its shard, from the chunk on where its making stopped."""
     layout = replace(layout, shards=min(layout.shards, layout.chunks))  # no empty ones
-    shards = whole_shards(folder, identity, layout, shape) if ranks.first else 0
-    shards = ranks.told(shards)  # nobody writes before the first has looked
+    shards = whole_shards(folder, identity, layout, shape) if processes.is_first else 0
+    shards = processes.broadcast(shards)  # nobody writes before the first has looked
     found = replace(layout, shards=shards or layout.shards)
     if not shards:
-        make_shard(folder, identity, layout, shape, fill, advance, ranks.index)
-        ranks.wait()
+        make_shard(folder, identity, layout, shape, fill, advance, processes.rank)
+        processes.barrier()
     else:
-        for _ in layout.of_shard(ranks.index):
+        for _ in layout.of_shard(processes.rank):
             advance()
     numbers = range(found.shards)
     tensors = [opened(folder, found, shape, number) for number in numbers]
@@ -116,7 +116,7 @@ def on_disk(
 
 
 def whole_shards(
-    folder: Path, identity: dict[str, Any], layout: Layout, shape: tuple[int, ...]
+    folder: Path, identity: dict[str, Any], layout: BankLayout, shape: tuple[int, ...]
 ) -> int:
     """Of how many shards the finished bank in `folder` is; 0 if the one wanted is not there."""
     first = files.read_json(index(folder, 0)) if index(folder, 0).exists() else {}
@@ -133,7 +133,7 @@ def whole_shards(
 def make_shard(
     folder: Path,
     identity: dict[str, Any],
-    layout: Layout,
+    layout: BankLayout,
     shape: tuple[int, ...],
     fill: Fill,
     advance: Callable[[], None],
@@ -165,7 +165,7 @@ def make_shard(
 
 
 def done(
-    folder: Path, identity: dict[str, Any], layout: Layout, shape: tuple[int, ...], number: int
+    folder: Path, identity: dict[str, Any], layout: BankLayout, shape: tuple[int, ...], number: int
 ) -> int:
     """How many chunks of a shard are on disk."""
     path = data(folder, number)
@@ -183,7 +183,7 @@ def seconds(folder: Path, number: int) -> float:
     return float(files.read_json(index(folder, number)).get("seconds", 0.0))
 
 
-def opened(folder: Path, layout: Layout, shape: tuple[int, ...], number: int) -> Tensor:
+def opened(folder: Path, layout: BankLayout, shape: tuple[int, ...], number: int) -> Tensor:
     """A shard for reading."""
     rows = len(layout.of_shard(number)) * CHUNK
     return torch.from_numpy(
@@ -204,7 +204,7 @@ def data(folder: Path, number: int) -> Path:
     return folder / f"bank-{number}.int8"
 
 
-def size(layout: Layout, shape: tuple[int, ...], number: int) -> int:
+def size(layout: BankLayout, shape: tuple[int, ...], number: int) -> int:
     """Bytes of a shard."""
     return len(layout.of_shard(number)) * CHUNK * torch.Size(shape).numel()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from carso import files, tensor_files
 from carso.errors import CarsoError
-from carso.tensor_files import few
+from carso.storage import files, tensor_files
+from carso.storage.tensor_files import few
 
 INDEX = "checkpoint.json"
 

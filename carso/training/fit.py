@@ -12,18 +12,22 @@ from torch import nn
 
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
-from carso.defence import Carso
+from carso.defence.defence import Carso
+from carso.defence.representation import check_fit
 from carso.errors import CarsoError
-from carso.purifier import Purifier
+from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import seeded
-from carso.representation import check_fit
-from carso.threat import Linf
-from carso.training.adversarial_batches import AdversarialBatches
+from carso.scenario.training_settings import (
+    BatchAttackSettings,
+    HardeningSettings,
+    PurifierTrainingSettings,
+)
+from carso.threats.linf import Linf
 from carso.training.anchoring import choose
+from carso.training.batches import AdversarialBatches
 from carso.training.hardening import HardeningStage
-from carso.training.purifier import PurifierStage
-from carso.training.stage import Display, Quiet, train_in_memory
-from carso.training_settings import Attacks, Hardening, PurifierTraining
+from carso.training.loop import Display, Quiet, train_in_memory
+from carso.training.purifier_stage import PurifierStage
 
 
 def fit(
@@ -53,13 +57,13 @@ def fit(
     check_fit(frozen, data, layers=layers)
     sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "purifier", "weights"):
-        purifier = Purifier.around(
+        purifier = VAEPurifier.around(
             frozen, data.image_shape, layers=layers, mean=data.mean, std=data.std, **sizes
         )
-    attacks = Attacks(
+    attacks = BatchAttackSettings(
         fraction=fraction, steps=steps, step_size=2.5 * eps / max(1, steps), bank="memory"
     )
-    training = PurifierTraining(
+    training = PurifierTrainingSettings(
         epochs=epochs,
         batch_size=batch_size,
         initial_rate=rate / 2,
@@ -94,7 +98,7 @@ def harden(
     layers: Sequence[str],
     eps: float,
     epochs: int = 8,
-    start: Purifier | None = None,
+    start: VAEPurifier | None = None,
     steps: int = 2,
     condition: int = 256,
     latent: int = 64,
@@ -118,9 +122,9 @@ def harden(
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
     sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "hardening", "weights"):
-        purifier = start or Purifier.around(frozen, data.image_shape, layers=layers, **sizes)
+        purifier = start or VAEPurifier.around(frozen, data.image_shape, layers=layers, **sizes)
     chosen = {"attack_step_size": 1.5 * eps / max(1, steps), "eps_epochs": epochs / 4, **settings}
-    hardening = Hardening(epochs=epochs, attack_steps=steps, **chosen)
+    hardening = HardeningSettings(epochs=epochs, attack_steps=steps, **chosen)
     stage = HardeningStage(
         frozen,
         copy.deepcopy(purifier),

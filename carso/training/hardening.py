@@ -18,26 +18,26 @@ import torch.nn.functional as F
 from pytorch_optimizer import RAdam
 from torch import Generator, Tensor
 
-from carso import tuning
-from carso.aggregation import join
 from carso.attacks.gradient import PGD
 from carso.attacks.margin import margins
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
-from carso.defence import Carso
+from carso.defence.aggregation import join
+from carso.defence.defence import Carso
+from carso.distributed.processes import ALONE, Processes
+from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
-from carso.purifier import Purifier
-from carso.purifier.loss import reconstruction_cost
+from carso.machine import tuning
+from carso.purifiers.vae.loss import reconstruction_cost
+from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator
-from carso.ranks import ALONE, Ranks
-from carso.synced_norm import synced
-from carso.threat import Linf
-from carso.training.classifier import augmented, average
-from carso.training.judging import judged
+from carso.scenario.training_settings import HardeningSettings
+from carso.threats.linf import Linf
+from carso.training.classifier_stage import augmented, average
+from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 from carso.training.schedules import one_cycle
-from carso.training.stage import FIRST_STEPS, Row, batches_in, shuffled
-from carso.training_settings import Hardening
+from carso.training.validation_attack import judged
 
 
 class HardeningStage:
@@ -48,16 +48,16 @@ class HardeningStage:
     def __init__(
         self,
         classifier: Frozen,
-        purifier: Purifier,
+        purifier: VAEPurifier,
         data: ImageData,
         *,
-        hardening: Hardening,
+        hardening: HardeningSettings,
         threat: Linf,
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
         final_classifier: Frozen | None = None,
-        ranks: Ranks = ALONE,
+        processes: Processes = ALONE,
     ) -> None:
         """`threat` is the ball of the evaluation; training attacks have `hardening.eps` if set.
         `final_classifier` serves the paper's ablation, as in `Carso`."""
@@ -66,10 +66,10 @@ class HardeningStage:
         self.epochs = hardening.epochs
         self.final_classifier = final_classifier
         purifier.posterior = None
-        if ranks.count > 1 and hardening.features:
+        if processes.world_size > 1 and hardening.features:
             raise CarsoError("features looks at the whole batch at once: train with --devices 1")
-        self.ranks = ranks
-        synced(purifier, ranks, device)
+        self.processes = processes
+        synced(purifier, processes, device)
         self.purifier = purifier.to(device).requires_grad_(True)
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
         self.defence = self.around(classifier, self.purifier, samples=1)
@@ -83,7 +83,7 @@ class HardeningStage:
         self.best_accuracy = -1.0
         self.waited = 0
 
-    def around(self, classifier: Frozen, purifier: Purifier, *, samples: int) -> Carso:
+    def around(self, classifier: Frozen, purifier: VAEPurifier, *, samples: int) -> Carso:
         return Carso(
             classifier,
             purifier,
@@ -100,7 +100,7 @@ class HardeningStage:
         return 0 < self.hardening.patience <= self.waited
 
     def steps(self) -> int:
-        return batches_in(len(self.data.train), self.hardening.batch_size, self.ranks)
+        return batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
@@ -109,11 +109,11 @@ class HardeningStage:
         totals, count = torch.zeros(3), 0
         began = time.perf_counter()
         for indices in shuffled(
-            len(self.data.train), self.hardening.batch_size, source, self.ranks
+            len(self.data.train), self.hardening.batch_size, source, self.processes
         ):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
-            with self.ranks.sharing(len(images)) as part:
+            with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
                 found = self.update(own, answers, source, weight=len(own) / len(images))
             totals += len(indices) * found
@@ -148,19 +148,21 @@ class HardeningStage:
                 warmup=self.hardening.warmup,
                 end=self.hardening.rate_end,
             )
-        with self.ranks.autocast(self.device):
+        with self.processes.autocast(self.device):
             attacked = self.attacked(images, labels, source)
             self.purifier.requires_grad_(True).train()
             loss, cost, logits = self.loss(images, attacked, labels)
         self.optimiser.zero_grad()
         whole = weight * (loss + self.hardening.reconstruction * cost)
         whole.backward()  # type: ignore[no-untyped-call]
-        self.ranks.sum_gradients(self.purifier.parameters())
+        self.processes.all_reduce_gradients(self.purifier.parameters())
         self.optimiser.step()
         self.step += 1
         average(self.averaged, self.purifier, decay=self.hardening.average, step=self.step)
         right = (logits.argmax(dim=1) == labels).float().mean()
-        found = self.ranks.sum(weight * torch.stack([loss.detach(), cost.detach(), right]))
+        found = self.processes.all_reduce(
+            weight * torch.stack([loss.detach(), cost.detach(), right])
+        )
         if len(self.first_losses) < FIRST_STEPS:
             self.first_losses.append(float(found[0]))
         return found.cpu()
@@ -239,7 +241,7 @@ class HardeningStage:
     def validate(self) -> Row:
         """Accuracy of the averaged weights, clean and under an attack on the whole defence; the
         weights are kept if no earlier ones did better under attack."""
-        row: Row = self.ranks.told(self.measured() if self.ranks.first else None)
+        row: Row = self.processes.broadcast(self.measured() if self.processes.is_first else None)
         adaptive = row["validation_adaptive_accuracy"]
         self.waited = 0 if adaptive > self.best_accuracy else self.waited + 1
         if adaptive >= self.best_accuracy:  # of equals the later, which has learned longer
@@ -261,7 +263,7 @@ class HardeningStage:
         )
         return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
 
-    def result(self) -> Purifier:
+    def result(self) -> VAEPurifier:
         """The purifier of the best epoch."""
         self.averaged.load_state_dict(self.best)
         return self.averaged.deployed()

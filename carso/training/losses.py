@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from carso.attacks.gradient import Model, verified
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:

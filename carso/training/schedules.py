@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from carso.training_settings import PurifierTraining
+from carso.scenario.training_settings import PurifierTrainingSettings
 
 START, END = 1 / 25, 1e-4
 """The one-cycle rate at its start and end, as shares of the peak."""
@@ -19,7 +19,7 @@ def one_cycle(progress: float, *, peak: float, warmup: float, end: float = END) 
     return peak * (end + (1 - end) * (1 + math.cos(math.pi * down)) / 2)
 
 
-def three_phase(epoch: int, training: PurifierTraining) -> float:
+def three_phase(epoch: int, training: PurifierTrainingSettings) -> float:
     """The purifier's rate in `epoch` (from 0): linear warm-up, plateau, linear annealing that
     reaches the final rate in the last epoch (section 5.1 and the paper's table)."""
     warm, flat = training.warmup_epochs, training.plateau_epochs
@@ -33,7 +33,7 @@ def three_phase(epoch: int, training: PurifierTraining) -> float:
     return plateau + (training.final_rate - plateau) * annealed
 
 
-def kl_weight(epoch: int, training: PurifierTraining) -> float:
+def kl_weight(epoch: int, training: PurifierTrainingSettings) -> float:
     """The beta of `epoch`: 0 up to `beta_start`, then linear to its full weight at `beta_end`."""
     if epoch >= training.beta_end:
         return training.beta

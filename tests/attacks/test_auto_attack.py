@@ -21,7 +21,7 @@ from carso.attacks.auto_attack import (
 from carso.attacks.margin import margins
 from carso.attacks.probe import Probe
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 SHAPE = (1, 8, 8)
 

@@ -10,7 +10,7 @@ from carso.attacks import auto_attack
 from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
 from carso.attacks.gradient import PGD, Attack
 from carso.attacks.margin import Margin, Noise, margins
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 SHAPE = (1, 8, 8)
 CLASSES = 5

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.attacks.margin import Margin, Noise, Worst, margins
+from carso.attacks.margin import Margin, Noise, WorstSoFar, margins
 from carso.attacks.probe import Probe
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 SHAPE = (1, 8, 8)
 THREAT = Linf(eps=0.03)
@@ -74,7 +74,7 @@ def pixels(*first: float, nan: bool = False) -> Tensor:
 
 
 def test_the_worst_example_is_the_one_with_the_smallest_margin() -> None:
-    worst = Worst(Table(), pixels(0.75, 0.75, 0.25), torch.zeros(3, dtype=torch.int64))
+    worst = WorstSoFar(Table(), pixels(0.75, 0.75, 0.25), torch.zeros(3, dtype=torch.int64))
     assert worst.margin.tolist() == [0.25, 0.25, -0.25]
     assert worst.standing.tolist() == [0, 1]
     worst.offer(pixels(0.5, 1.0), torch.tensor([0, 1]))
@@ -88,10 +88,10 @@ def test_the_worst_example_is_the_one_with_the_smallest_margin() -> None:
 
 def test_nan_is_never_the_worst_example() -> None:
     labels = torch.zeros(2, dtype=torch.int64)
-    worst = Worst(Table(), pixels(0.75, 0.25), labels)
+    worst = WorstSoFar(Table(), pixels(0.75, 0.25), labels)
     worst.offer(pixels(0.0, 0.0, nan=True), torch.tensor([0, 1]))
     assert worst.examples[:, 0, 0, 0].tolist() == [0.75, 0.25]
-    mute = Worst(Table(), pixels(0.75, 0.25, nan=True), labels)
+    mute = WorstSoFar(Table(), pixels(0.75, 0.25, nan=True), labels)
     assert mute.standing.tolist() == [0, 1]  # without an answer there is no mistake
     mute.offer(pixels(1.0, 0.0), torch.tensor([0, 1]))
     assert mute.margin.tolist() == [0.5, -0.5]  # any number is better than none
@@ -99,7 +99,7 @@ def test_nan_is_never_the_worst_example() -> None:
 
 def test_the_given_images_are_not_written_to() -> None:
     x = pixels(0.75)
-    worst = Worst(Table(), x, torch.zeros(1, dtype=torch.int64))
+    worst = WorstSoFar(Table(), x, torch.zeros(1, dtype=torch.int64))
     worst.offer(pixels(0.0), torch.tensor([0]))
     assert x[0, 0, 0, 0] == 0.75
 

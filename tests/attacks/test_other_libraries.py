@@ -7,8 +7,8 @@ from torch import Tensor
 import carso
 from carso import data
 from carso.attacks.margin import margins
-from carso.deployed import Deployed
-from carso.view import View
+from carso.defence.on_disk import Deployed
+from carso.defence.view import View
 
 COUNT = 6
 WHY = "one of the attack libraries that the documentation names; `pip install {}`"

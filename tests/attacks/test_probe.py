@@ -11,7 +11,7 @@ from carso.attacks.auto_attack import APGD, FAB
 from carso.attacks.gradient import PGD
 from carso.attacks.margin import Margin
 from carso.attacks.probe import KINDS, Probe, kinds
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 SHAPE = (1, 8, 8)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from carso import tensor_files
 from carso.attacks.saved import Saved, key, read_examples, saved
 from carso.errors import CarsoError
-from carso.threat import Linf
+from carso.storage import tensor_files
+from carso.threats.linf import Linf
 
 THREAT = Linf(eps=0.1)
 

@@ -7,36 +7,22 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "carso"
 
-LAYERS = (
-    {"cli"},
-    {"commands"},
-    {"demo", "prediction", "reproduction", "tuning_measures"},
-    {"report", "progress"},
-    {"evaluation"},
-    {"training", "importing"},
-    {"attacks"},
-    {"deployed"},
-    {"defence", "view"},
-    {"purifier", "representation", "aggregation"},
-    {"classifiers"},
-    {
-        "threat",
-        "data",
-        "image_files",
-        "published",
-        "scenario",
-        "scenario_file",
-        "training_settings",
-    },
-    {"ranks", "synced_norm"},
-    {"randomness", "provenance"},
-    {"tensor_files", "slices", "tuning"},
-    {"files", "columns"},
-    {"errors", "launchers"},
-)
-"""From top to bottom; a module may import from its own layer and from those below."""
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
-ROOT_NAMES = {"__init__"}
+
+def read_map() -> list[set[str]]:
+    """The rooms of each line of the map in docs/architecture.md, from top to bottom.
+
+    A line has the rooms, then two spaces or more, then what they are for.
+    """
+    text = ARCHITECTURE.read_text(encoding="utf-8").split("```")[1]
+    return [set(line[:40].split()) for line in text.strip().splitlines()]
+
+
+LAYERS = read_map()
+"""From top to bottom; a module may import from its own line and from those below."""
+
+ROOT_NAMES = {"__init__", "__main__"}
 
 
 def top_level(path: Path) -> str:
@@ -79,3 +65,20 @@ def test_imports_point_down(path: Path) -> None:
 def test_no_catch_all_modules() -> None:
     words = {"utils", "helpers", "misc", "common"}
     assert not [p for p in PACKAGE.rglob("*.py") if p.stem in words]
+
+
+def test_every_room_is_on_the_map() -> None:
+    rooms = {top_level(p) for p in FILES}
+    assert rooms == set().union(*LAYERS)
+
+
+def test_no_name_stands_for_two_things() -> None:
+    modules = [p.stem for p in PACKAGE.rglob("*.py") if p.stem != "__init__"]
+    classes = [
+        node.name
+        for p in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(p.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    for names in (modules, classes):
+        assert sorted(names) == sorted(set(names))

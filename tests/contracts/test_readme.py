@@ -15,9 +15,9 @@ from torch import nn
 from typer.main import get_command
 
 from carso import data
-from carso.cli import app
-from carso.evaluation.plan import SINGLE, Effort, Suite, margin
-from carso.evaluation.subject import Through
+from carso.cli.main import app
+from carso.evaluation.attacked_model import Through
+from carso.evaluation.planned_attacks import SINGLE, Effort, Suite, margin
 from carso.evaluation.suites import SUITES
 
 ROOT = Path(__file__).parents[2]

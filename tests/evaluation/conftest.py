@@ -10,10 +10,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 import carso
-from carso.defence import Carso
+from carso.defence.defence import Carso
 from carso.evaluation import suites
-from carso.evaluation.plan import Effort, Suite, apgd, black_box, margin
-from carso.evaluation.subject import Through
+from carso.evaluation.attacked_model import Through
+from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin
 from carso.randomness import normal
 
 SHAPE = (1, 8, 8)

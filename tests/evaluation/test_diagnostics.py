@@ -11,22 +11,22 @@ from torch import Tensor, nn
 import carso
 from carso import data
 from carso.attacks.auto_attack import APGD
-from carso.defence import Carso
-from carso.evaluation.case import Case
-from carso.evaluation.examination import Examination
-from carso.evaluation.health import coarse, gradients, health, reasons_against
-from carso.evaluation.parts import Parts
-from carso.evaluation.plan import Effort, Planned, Suite, apgd, margin
+from carso.defence.defence import Carso
+from carso.evaluation.attacked_model import AttackedDefence, Through
+from carso.evaluation.diagnostics.diagnosis import Examination
+from carso.evaluation.diagnostics.gradient_health import coarse, gradients, health, reasons_against
+from carso.evaluation.evaluation import Evaluation
+from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, apgd, margin
 from carso.evaluation.protocol import fight
-from carso.evaluation.subject import DefenceSubject, Through
+from carso.evaluation.resume import FinishedParts
 from carso.evaluation.suites import suite
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 EPS = 0.03
 EFFORT = Effort(images=12, steps=12, queries=150, eps=(0.0, 1.0, 4.0))
 
 
-def with_attacks(*attacks: Planned) -> Suite:
+def with_attacks(*attacks: PlannedAttack) -> Suite:
     return Suite(name="chosen", attacks=attacks, effort=EFFORT)
 
 
@@ -194,8 +194,8 @@ def test_the_shipped_defence_attacked_as_published_had_no_gradients() -> None:
     """More than nine of ten gradients of the released log-odds are NaN."""
     defence = carso.load("fashion")
     images, labels = data.load("fashion-embedded").test.balanced(10).batch(slice(None))
-    case = Case(
-        subject=DefenceSubject(defence), images=images, labels=labels,
+    case = Evaluation(
+        subject=AttackedDefence(defence), images=images, labels=labels,
         threat=Linf(eps=defence.scenario.threat.eps), seed=0, draws=2, samples=1, classes=10,
     )  # fmt: skip
     plan = with_attacks(
@@ -203,7 +203,9 @@ def test_the_shipped_defence_attacked_as_published_had_no_gradients() -> None:
         replace(apgd("ce", 4, Through(samples=1)), name="healthy"),
     )
     plan = replace(plan, independent=True)
-    battle = fight(case, plan, Parts(None, {}), chunk=10, counted=lambda *_: lambda done: None)
+    battle = fight(
+        case, plan, FinishedParts(None, {}), chunk=10, counted=lambda *_: lambda done: None
+    )
     released, healthy = (health(battle, number) for number in range(2))
     assert released["shares"]["nan"] > 0.9
     assert healthy["shares"] == {"nan": 0, "infinite": 0, "zero": 0}
@@ -264,9 +266,9 @@ def test_so_it_is_where_attacks_come_after_it(
 # Pieces.
 
 
-def planned(through: Through | None = None) -> Planned:
+def planned(through: Through | None = None) -> PlannedAttack:
     attack = APGD(loss="ce")
-    return Planned(name="attack", what="", attack=attack, through=through or Through())
+    return PlannedAttack(name="attack", what="", attack=attack, through=through or Through())
 
 
 def found(

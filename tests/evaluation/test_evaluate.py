@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 import carso
-from carso import tensor_files
 from carso.attacks.saved import read_examples
-from carso.defence import Carso
+from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.evaluation.case import Case
-from carso.evaluation.plan import margin
-from carso.evaluation.subject import DefenceSubject, Through, verdict
+from carso.evaluation.attacked_model import AttackedDefence, Through, verdict
+from carso.evaluation.evaluation import Evaluation
+from carso.evaluation.planned_attacks import margin
 from carso.evaluation.suites import suite
+from carso.storage import tensor_files
 
 Timeless = Callable[[Any], Any]
 EPS = 0.03
@@ -93,10 +93,10 @@ class Stopping:
         self.calls: list[str] = []
         self.at: int | None = None
         for kind in ("attacked", "judged"):
-            monkeypatch.setattr(Case, kind, self.watched(kind, getattr(Case, kind)))
+            monkeypatch.setattr(Evaluation, kind, self.watched(kind, getattr(Evaluation, kind)))
 
     def watched(self, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Case, *given: Any, **named: Any) -> Any:
+        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
             if len(self.calls) == self.at:
                 raise KeyboardInterrupt
             result = method(case, *given, **named)
@@ -230,7 +230,7 @@ def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
     sizes = (kept["examples"] - images).abs().amax(dim=(1, 2, 3))
     assert sizes.max() <= EPS + 1e-6
     assert record["images"]["worst_size"] == pytest.approx(sizes.tolist(), abs=1e-5)
-    subject = DefenceSubject(defence)
+    subject = AttackedDefence(defence)
     fresh = verdict(subject, kept["examples"], labels, draws=5, seed=0, path=("final", 0))
     assert record["images"]["worst_right"] == fresh.right.tolist()
     untouched = [name == "" for name in record["images"]["worst_attack"]]
@@ -491,7 +491,7 @@ def test_a_stochastic_module_meets_other_noise_than_its_attacker(
             return super().forward(x)
 
     def watched(kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Case, *given: Any, **named: Any) -> Any:
+        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
             occasion[0] = kind
             try:
                 return method(case, *given, **named)
@@ -501,7 +501,7 @@ def test_a_stochastic_module_meets_other_noise_than_its_attacker(
         return call
 
     for kind in ("attacked", "judged"):
-        monkeypatch.setattr(Case, kind, watched(kind, getattr(Case, kind)))
+        monkeypatch.setattr(Evaluation, kind, watched(kind, getattr(Evaluation, kind)))
     evaluated(Listening(classifier), images, labels)
     assert len(set(drawn["judged"])) == len(drawn["judged"]) > 20
     assert not set(drawn["judged"]) & set(drawn["attacked"])

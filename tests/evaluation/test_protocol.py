@@ -13,26 +13,26 @@ from torch import Generator, Tensor, nn
 import carso
 from carso.attacks.gradient import verified
 from carso.attacks.margin import Margin
-from carso.defence import Carso
-from carso.evaluation.case import Case, Outcome, Worst
-from carso.evaluation.parts import Parts, as_tensor
-from carso.evaluation.plan import Planned, Suite
-from carso.evaluation.protocol import GOOD_COSINE, candidates_needed, chunks_of, fight
-from carso.evaluation.record import attack_table
-from carso.evaluation.subject import (
-    ClassifierSubject,
-    DefenceSubject,
-    Subject,
+from carso.defence.defence import Carso
+from carso.evaluation.attacked_model import (
+    AttackedClassifier,
+    AttackedDefence,
+    AttackedModel,
     Through,
     Verdict,
-    subject_of,
+    under_test,
     verdict,
 )
+from carso.evaluation.evaluation import Evaluation, Outcome, WorstExamples
+from carso.evaluation.planned_attacks import PlannedAttack, Suite
+from carso.evaluation.protocol import GOOD_COSINE, candidates_needed, chunks_of, fight
+from carso.evaluation.record import attack_table
+from carso.evaluation.resume import FinishedParts, as_tensor
 from carso.evaluation.suites import suite
-from carso.threat import Linf
+from carso.threats.linf import Linf
 
 
-def case_of(subject: Subject, images: Tensor, labels: Tensor, **settings: Any) -> Case:
+def case_of(subject: AttackedModel, images: Tensor, labels: Tensor, **settings: Any) -> Evaluation:
     chosen = {
         "threat": Linf(eps=0.02),
         "seed": 0,
@@ -41,7 +41,7 @@ def case_of(subject: Subject, images: Tensor, labels: Tensor, **settings: Any) -
         "classes": 5,
         **settings,
     }
-    return Case(subject=subject, images=images, labels=labels, **chosen)
+    return Evaluation(subject=subject, images=images, labels=labels, **chosen)
 
 
 def silent(what: str, total: int) -> Callable[[int], None]:
@@ -72,7 +72,7 @@ def outcome(index: list[int], right: list[int], margin: list[float], pixel: floa
 
 def test_fewer_draws_right_are_worse_then_the_smaller_margin() -> None:
     clean = Verdict(right=torch.tensor([5, 5, 5, 0]), margin=torch.tensor([3.0, 3, 3, -1]))
-    worst = Worst.of(torch.zeros(4, 1, 2, 2), clean, clean.right == 0)
+    worst = WorstExamples.of(torch.zeros(4, 1, 2, 2), clean, clean.right == 0)
     assert worst.standing.tolist() == [0, 1, 2]
     worst.update(outcome([0, 1, 2], [5, 3, 5], [2.0, 9.0, 4.0], 0.1), "first")
     worst.update(outcome([0, 1, 2], [5, 4, 0], [2.5, -9.0, 1.0], 0.2), "second")
@@ -86,7 +86,7 @@ def test_fewer_draws_right_are_worse_then_the_smaller_margin() -> None:
 def test_the_clean_images_are_not_written_to() -> None:
     images = torch.zeros(1, 1, 2, 2)
     clean = Verdict(right=torch.tensor([5]), margin=torch.tensor([1.0]))
-    worst = Worst.of(images, clean, clean.right == 0)
+    worst = WorstExamples.of(images, clean, clean.right == 0)
     worst.update(outcome([0], [0], [-1.0], 0.5), "attack")
     assert images.sum() == 0
     assert (clean.right.tolist(), clean.margin.tolist()) == ([5], [1.0])
@@ -104,7 +104,7 @@ def test_chunks_cover_every_image_once() -> None:
 def test_a_verdict_counts_draws_and_averages_margins(
     defence: Carso, images: Tensor, labels: Tensor
 ) -> None:
-    subject = DefenceSubject(defence)
+    subject = AttackedDefence(defence)
     found = verdict(subject, images, labels, draws=7, seed=3, path=("here",))
     again = verdict(subject, images, labels, draws=7, seed=3, path=("here",))
     assert torch.equal(found.right, again.right)
@@ -129,7 +129,7 @@ class Coin(nn.Module):
 def test_an_image_that_is_right_now_and_then_does_not_count_as_broken() -> None:
     images = torch.zeros(200, 1, 2, 2)
     images[100:] = 1
-    subject = ClassifierSubject(Coin())
+    subject = AttackedClassifier(Coin())
     subject.stochastic = True
     case = case_of(subject, images, torch.zeros(200, dtype=torch.int64))
     judged = case.judged(images, case.labels, "here")
@@ -146,11 +146,11 @@ def test_a_clean_image_that_is_right_now_and_then_is_attacked() -> None:
     """Though by chance no draw of the first verdict was right."""
     images = torch.zeros(60, 1, 2, 2)
     images[50:] = 1
-    subject = ClassifierSubject(Coin())
+    subject = AttackedClassifier(Coin())
     subject.stochastic = True
     case = case_of(subject, images, torch.zeros(60, dtype=torch.int64), classes=2)
     plan = tiny_plan(attacks=("square",))
-    battle = fight(case, plan, Parts(None, {}), chunk=60, counted=silent)
+    battle = fight(case, plan, FinishedParts(None, {}), chunk=60, counted=silent)
     (found,) = battle.outcomes[0]
     unlucky = (battle.clean.right == 0).nonzero().flatten()
     again = case.confirmed(battle.clean, images, case.labels, "clean", 0)
@@ -163,7 +163,7 @@ def test_a_clean_image_that_is_right_now_and_then_is_attacked() -> None:
 
 def test_an_image_that_may_be_right_is_attacked_on() -> None:
     clean = Verdict(right=torch.tensor([5, 5, 0]), margin=torch.tensor([3.0, 3, -1]))
-    worst = Worst.of(torch.zeros(3, 1, 2, 2), clean, clean.right == 0)
+    worst = WorstExamples.of(torch.zeros(3, 1, 2, 2), clean, clean.right == 0)
     unsure = outcome([0, 1], [0, 0], [-2.0, -2.0], 0.1)
     unsure.sure[1] = False
     worst.update(unsure, "first")
@@ -176,7 +176,7 @@ def test_an_image_that_may_be_right_is_attacked_on() -> None:
 def test_an_answer_is_the_defences_own_and_its_scale_that_of_logits(
     defence: Carso, images: Tensor
 ) -> None:
-    subject = DefenceSubject(defence)
+    subject = AttackedDefence(defence)
     defence.seed(1)
     labels, scores = subject.answers(images)
     defence.seed(1)
@@ -188,7 +188,7 @@ def test_an_answer_is_the_defences_own_and_its_scale_that_of_logits(
 def test_the_global_generator_is_left_alone(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    subject, state = ClassifierSubject(classifier), torch.get_rng_state()
+    subject, state = AttackedClassifier(classifier), torch.get_rng_state()
     verdict(subject, images, labels, draws=2, seed=0, path=())
     assert torch.equal(torch.get_rng_state(), state)
     case_of(subject, images, labels).attacked(Margin(steps=2), Through(), images, labels, "here")
@@ -197,7 +197,7 @@ def test_the_global_generator_is_left_alone(
 
 def test_an_unknown_view_is_refused(defence: Carso) -> None:
     with pytest.raises(carso.CarsoError, match="there is no view 'softmax'"):
-        subject_of(defence).model(Through(view="softmax"))
+        under_test(defence).model(Through(view="softmax"))
 
 
 class Listening:
@@ -234,7 +234,7 @@ def test_no_verdict_sees_noise_that_an_attack_or_another_verdict_saw(
         listening.occasion = "elsewhere"
 
     def watched(kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Case, *given: Any, **named: Any) -> Any:
+        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
             path = [str(value) for value in given if isinstance(value, str | int)]
             with occasion(" ".join([kind, *path])):
                 return method(case, *given, **named)
@@ -242,7 +242,7 @@ def test_no_verdict_sees_noise_that_an_attack_or_another_verdict_saw(
         return call
 
     for kind in ("judged", "attacked"):
-        monkeypatch.setattr(Case, kind, watched(kind, getattr(Case, kind)))
+        monkeypatch.setattr(Evaluation, kind, watched(kind, getattr(Evaluation, kind)))
     carso.evaluate(defence, images, labels, eps=0.02, suite="tiny", chunk=6)
     verdicts = {k: v for k, v in listening.heard.items() if k.startswith("judged")}
     attacks = {k: v for k, v in listening.heard.items() if k.startswith("attacked")}
@@ -327,11 +327,11 @@ def test_what_an_attack_returns_is_not_trusted(
         def __call__(self, model: nn.Module, x: Tensor, y: Tensor, **named: Any) -> Tensor:
             return (x + 0.5).clamp(0, 1)
 
-    planned = Planned(name="cheat", what="cheats", attack=Cheating(), through=Through())
+    planned = PlannedAttack(name="cheat", what="cheats", attack=Cheating(), through=Through())
     plan = Suite(name="cheats", attacks=(planned,), effort=tiny_plan().effort)
-    case = case_of(ClassifierSubject(classifier), images, labels, draws=1)
+    case = case_of(AttackedClassifier(classifier), images, labels, draws=1)
     with pytest.raises(RuntimeError, match="left its threat model on 11 of 11 images"):
-        fight(case, plan, Parts(None, {}), chunk=100, counted=silent)
+        fight(case, plan, FinishedParts(None, {}), chunk=100, counted=silent)
 
 
 def test_progress_is_counted_to_its_end(
@@ -358,8 +358,10 @@ def test_the_ledger_of_an_attack_counts_what_it_spent(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
     attacks = ("margin@mean-logits",)
-    case = case_of(ClassifierSubject(classifier), images, labels, draws=1)
-    battle = fight(case, tiny_plan(attacks=attacks), Parts(None, {}), chunk=100, counted=silent)
+    case = case_of(AttackedClassifier(classifier), images, labels, draws=1)
+    battle = fight(
+        case, tiny_plan(attacks=attacks), FinishedParts(None, {}), chunk=100, counted=silent
+    )
     ((found,),) = battle.outcomes
     assert found.counts.tolist() == [11 * (5 + 3), 11 * 5, 11 * (5 + 3), 0]
     assert found.gradients.tolist() == [[11] * 5, [0] * 5, [0] * 5, [0] * 5]
@@ -370,7 +372,7 @@ def test_the_ledger_of_an_attack_counts_what_it_spent(
 
 
 def needed(defence: Carso, images: Tensor, labels: Tensor) -> tuple[int, float]:
-    return candidates_needed(DefenceSubject(defence), images, labels, seed=0)
+    return candidates_needed(AttackedDefence(defence), images, labels, seed=0)
 
 
 def test_a_collapsed_latent_needs_one_candidate(
@@ -430,5 +432,5 @@ def test_measuring_it_is_repeatable_and_leaves_the_global_generator_alone(
 def test_a_plain_classifier_needs_one(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    subject = ClassifierSubject(classifier)
+    subject = AttackedClassifier(classifier)
     assert candidates_needed(subject, images, labels, seed=0) == (1, 1.0)

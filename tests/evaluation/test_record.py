@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import carso
 from carso.errors import CarsoError
 from carso.evaluation import record as records
-from carso.evaluation.case import Outcome
-from carso.evaluation.parts import as_tensor, from_tensor
+from carso.evaluation.evaluation import Outcome
 from carso.evaluation.record import number_of, read, rounded, sizes, warnings_of, write
+from carso.evaluation.resume import as_tensor, from_tensor
 
 
 @pytest.fixture

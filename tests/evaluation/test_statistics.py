@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from carso.evaluation.statistics import Share, cosine, paired_difference, share
+from carso.evaluation.statistics import Proportion, cosine, paired_difference, share
 
 
 def outcomes(right: int, count: int) -> torch.Tensor:
@@ -56,7 +56,7 @@ def test_shares_of_draws_are_outcomes_too() -> None:
 
 def test_integers_and_no_images_at_all() -> None:
     assert share(torch.tensor([1, 0])).value == 0.5
-    assert share(torch.tensor([])) == Share(value=0.0, low=0.0, high=1.0)
+    assert share(torch.tensor([])) == Proportion(value=0.0, low=0.0, high=1.0)
 
 
 def test_wilson_covers_the_truth() -> None:
@@ -99,11 +99,11 @@ def test_where_no_outcomes_differ_the_interval_still_has_a_width() -> None:
 
 
 def test_one_pair_says_nothing() -> None:
-    assert paired_difference(torch.ones(1), torch.zeros(1)) == Share(value=1, low=-1, high=1)
+    assert paired_difference(torch.ones(1), torch.zeros(1)) == Proportion(value=1, low=-1, high=1)
 
 
 def test_a_share_reads_as_value_and_interval() -> None:
-    assert str(Share(value=0.25, low=0.1, high=0.5)) == "0.250 [0.100, 0.500]"
+    assert str(Proportion(value=0.25, low=0.1, high=0.5)) == "0.250 [0.100, 0.500]"
 
 
 def test_cosine_is_per_image() -> None:

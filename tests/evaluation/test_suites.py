@@ -6,8 +6,8 @@ from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
 from carso.attacks.gradient import PGD
 from carso.attacks.margin import Margin
 from carso.errors import CarsoError
-from carso.evaluation.plan import SINGLE, Suite
-from carso.evaluation.subject import Through
+from carso.evaluation.attacked_model import Through
+from carso.evaluation.planned_attacks import SINGLE, Suite
 from carso.evaluation.suites import SUITES, for_classes, for_classifier, suite
 
 SHIPPED = ("quick", "paper", "adaptive", "full", "standard")

@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from carso.classifiers import zoo
+from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import DATA_SETS, ImageData, Split
-from carso.defence import Carso
+from carso.defence.defence import Carso
 from carso.randomness import generator, seeded
-from carso.scenario import Scenario
-from carso.scenario_file import read
-from carso.training.purifier import PurifierStage
-from carso.training.stages import purifier_stage
+from carso.scenario.parser import read
+from carso.scenario.schema import Scenario
+from carso.training.purifier_stage import PurifierStage
+from carso.training.scenario_stages import purifier_stage
 
 CPU = torch.device("cpu")
 SIZES = {"cifar10": (10, 32), "cifar100": (100, 32), "tinyimagenet": (200, 64)}
@@ -115,7 +115,7 @@ def test_the_scenario_works_at_full_size(name: str) -> None:
     scenario = read(name)
     data = few_images(scenario)
     with seeded(0, "classifier"):
-        classifier: Frozen = freeze(zoo.build(scenario.classifier, data))
+        classifier: Frozen = freeze(registry.build(scenario.classifier, data))
     stage = purifier_stage(scenario, data, classifier, CPU)
     images, labels = data.train.batch(slice(None))
     takes_a_step(stage, images, scenario.threat.eps)

@@ -10,19 +10,22 @@ import torch
 from torch import Tensor
 
 import carso
-from carso import data, deployed, files, scenario_file
+from carso import data
 from carso.attacks.gradient import PGD
-from carso.classifiers import zoo
+from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen
 from carso.data import DataNotFoundError, ImageData
+from carso.defence import on_disk
 from carso.randomness import generator
-from carso.training.adversarial_batches import LEVELS, AdversarialBatches, shares
+from carso.scenario import parser
+from carso.storage import files
 from carso.training.bank import CHUNK, Bank
-from carso.training.stage import Stage, first_losses, shuffled
-from carso.training.stages import classifier_stage, purifier_stage
+from carso.training.batches import LEVELS, AdversarialBatches, shares
+from carso.training.loop import Stage, first_losses, shuffled
+from carso.training.scenario_stages import classifier_stage, purifier_stage
 
 CPU = torch.device("cpu")
-FASHION = deployed.SHIPPED / "fashion"
+FASHION = on_disk.SHIPPED / "fashion"
 RECORDS = Path(__file__).parent / "first_losses.json"
 """Made by scripts/record_first_losses.py on the embedded images."""
 TOLERANCE = 2e-3
@@ -34,7 +37,7 @@ def shipped(name: str) -> dict:  # type: ignore[type-arg]
 
 
 def shipped_classifier() -> Frozen:
-    return zoo.placed(carso.load("fashion").classifier, CPU)
+    return registry.placed(carso.load("fashion").classifier, CPU)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +57,9 @@ def test_the_files_are_the_recorded_ones() -> None:
 def test_the_recorded_scenario_is_the_one_that_ships() -> None:
     """In all that decides these two; hardening comes after them. What the record does not have
     yet is at its default."""
-    now = scenario_file.read("fashion")
+    now = parser.read("fashion")
     for name in ("classifier", "purifier"):
-        recorded = scenario_file.from_table(shipped(name)["scenario"], source=name)
+        recorded = parser.from_table(shipped(name)["scenario"], source=name)
         for key in ("seed", "threat", "classifier", "purifier", "data"):
             assert getattr(recorded, key) == getattr(now, key), f"{name}: {key}"
 
@@ -75,7 +78,7 @@ def test_the_shipped_defence_classifies() -> None:
 @pytest.mark.parametrize("name", ["classifier", "purifier"])
 def test_first_losses_on_the_embedded_images(name: str) -> None:
     """The code that ships trains as it did when the record was made."""
-    scenario = scenario_file.read("fashion")
+    scenario = parser.read("fashion")
     attacks = replace(scenario.purifier.attacks, bank="off")
     scenario = replace(scenario, purifier=replace(scenario.purifier, attacks=attacks))
     images = data.load("fashion-embedded")
@@ -92,7 +95,7 @@ def test_first_losses_on_the_embedded_images(name: str) -> None:
 def test_the_classifier_is_retrained(whole_fashion: ImageData) -> None:
     record = shipped("classifier")
     assert whole_fashion.fingerprint == record["data"]["fingerprint"]
-    stage = classifier_stage(scenario_file.read("fashion"), whole_fashion, CPU)
+    stage = classifier_stage(parser.read("fashion"), whole_fashion, CPU)
     recorded = record["first_losses"]
     found = first_losses(stage, len(recorded))
     assert found == pytest.approx(recorded, rel=TOLERANCE)
@@ -103,7 +106,7 @@ def test_the_purifier_is_retrained(whole_fashion: ImageData) -> None:
     """Its first steps, with only those images of the bank that they read."""
     record = shipped("purifier")
     assert whole_fashion.fingerprint == record["data"]["fingerprint"]
-    scenario = scenario_file.read("fashion")
+    scenario = parser.read("fashion")
     stage = purifier_stage(scenario, whole_fashion, shipped_classifier(), CPU)
     layout, shape = stage.batches.layout(), whole_fashion.train.images.shape[1:]
     bank = torch.zeros(4, layout.chunks_per_attack * CHUNK, *shape, dtype=torch.int8)

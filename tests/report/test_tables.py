@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from carso import columns
 from carso.evaluation.statistics import percent
-from carso.report import tables
+from carso.report import record_tables, table_formats
 
 
 def share(value: float, low: float = 0.0, high: float = 1.0) -> dict[str, float]:
@@ -48,7 +47,7 @@ def attack(**changes: Any) -> dict[str, Any]:
     }
 
 
-def column(table: columns.Table, name: str) -> list[str]:
+def column(table: table_formats.Table, name: str) -> list[str]:
     header, rows = table
     return [row[header.index(name)] for row in rows]
 
@@ -59,28 +58,28 @@ DIFFERENCE = "worst case minus the first line's"
 def test_the_difference_is_of_pairs() -> None:
     first = record()
     second = record(images={"worst_right": [2, 2, 2, 0]})  # one image better by two draws of two
-    assert column(tables.summary([first, second]), DIFFERENCE)[1].startswith("+0.250 [")
-    assert column(tables.summary([second, first]), DIFFERENCE)[1].startswith("-0.250 [")
+    assert column(record_tables.summary([first, second]), DIFFERENCE)[1].startswith("+0.250 [")
+    assert column(record_tables.summary([second, first]), DIFFERENCE)[1].startswith("-0.250 [")
 
 
 def test_draws_are_shares_before_they_are_compared() -> None:
     second = record(
         suite={"name": "quick", "draws": 10}, images={"worst_right": [10, 10, 0, 0]}
     )  # as good as the first, on more draws
-    assert column(tables.summary([record(), second]), DIFFERENCE)[1].startswith("+0.000 [")
+    assert column(record_tables.summary([record(), second]), DIFFERENCE)[1].startswith("+0.000 [")
 
 
 def test_other_images_are_not_subtracted() -> None:
     other = record(data={"count": 4, "sha256": "b" * 64})
-    assert column(tables.summary([record(), other]), DIFFERENCE) == ["", "other images"]
+    assert column(record_tables.summary([record(), other]), DIFFERENCE) == ["", "other images"]
 
 
 def test_one_record_is_compared_with_nothing() -> None:
-    assert DIFFERENCE not in tables.summary([record()])[0]
+    assert DIFFERENCE not in record_tables.summary([record()])[0]
 
 
 def test_unreliable_is_said() -> None:
-    found = column(tables.summary([record(), record(unreliable=True)]), "diagnostics")
+    found = column(record_tables.summary([record(), record(unreliable=True)]), "diagnostics")
     assert found == ["no objection", "UNRELIABLE"]
 
 
@@ -111,13 +110,13 @@ def test_percent_says_none_or_all_only_of_none_or_all(parts: int) -> None:
 
 
 def test_intervals() -> None:
-    assert tables.interval(share(0.5, 0.1234, 0.9876)) == "0.500 [0.123, 0.988]"
-    assert column(tables.summary([record()]), "worst case") == ["0.500 [0.150, 0.850]"]
-    assert column(tables.summary([record()]), "on all draws") == ["0.250 [0.050, 0.700]"]
+    assert record_tables.interval(share(0.5, 0.1234, 0.9876)) == "0.500 [0.123, 0.988]"
+    assert column(record_tables.summary([record()]), "worst case") == ["0.500 [0.150, 0.850]"]
+    assert column(record_tables.summary([record()]), "on all draws") == ["0.250 [0.050, 0.700]"]
 
 
 def test_attacks_one_by_one() -> None:
-    table = tables.attacks(
+    table = record_tables.attacks(
         record(
             attacks=[
                 attack(accuracy_alone=share(0.6)),
@@ -139,43 +138,43 @@ def test_attacks_one_by_one() -> None:
 
 
 def test_one_draw_needs_no_second_worst_case() -> None:
-    table = tables.attacks(record(suite={"name": "quick", "draws": 1}))
+    table = record_tables.attacks(record(suite={"name": "quick", "draws": 1}))
     assert column(table, "attack")[-1] == "worst case"
 
 
 def test_a_classifier_has_no_samples() -> None:
     found = record(subject={"name": "net", "kind": "classifier"})
-    assert tables.title(found) == "net, classifier alone"
-    assert tables.title(record()) == "net, mean, N = 8"
+    assert record_tables.title(found) == "net, classifier alone"
+    assert record_tables.title(record()) == "net, mean, N = 8"
 
 
 def test_marks() -> None:
     diagnoses = [{"name": str(ok), "ok": ok, "verdict": "words"} for ok in (True, False, None)]
-    table = tables.diagnostics(record(diagnostics=diagnoses))
+    table = record_tables.diagnostics(record(diagnostics=diagnoses))
     assert column(table, "") == ["ok", "FAILS", "note"]
     assert column(table, "finding") == ["words"] * 3
 
 
 def test_text_lines_up() -> None:
-    lines = columns.as_text((("a", "bb"), [("long", "x"), ("s", "y")]))
+    lines = table_formats.as_text((("a", "bb"), [("long", "x"), ("s", "y")]))
     assert lines == ["a     bb", "long  x", "s     y"]
 
 
 def test_markdown_pipes() -> None:
-    lines = columns.as_markdown((("a", "b"), [("x|y", "z")])).splitlines()
+    lines = table_formats.as_markdown((("a", "b"), [("x|y", "z")])).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y | z |"]
 
 
 def test_latex_reads_no_command_from_a_name() -> None:
     text = r"50% & \input{a_b} #1 $x^2$ ~<>"
-    assert columns.escaped(text) == (
+    assert table_formats.escaped(text) == (
         r"50\% \& \textbackslash{}input\{a\_b\} \#1 \$x\textasciicircum{}2\$ "
         r"\textasciitilde{}\textless{}\textgreater{}"
     )
 
 
 def test_latex_table() -> None:
-    lines = columns.as_latex((("a", "b"), [("50%", "x & y")]), "A_B").splitlines()
+    lines = table_formats.as_latex((("a", "b"), [("50%", "x & y")]), "A_B").splitlines()
     assert r"\caption{A\_B}" in lines
     assert r"\begin{tabular}{ll}" in lines
     assert r"50\% & x \& y \\" in lines

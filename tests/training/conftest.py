@@ -16,14 +16,14 @@ from torch import Generator, Tensor, nn
 from carso.attacks.margin import Margin
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData, Split
-from carso.purifier import Purifier
+from carso.defence.representation import Representation
+from carso.distributed.processes import Processes
+from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import seeded
-from carso.ranks import Ranks
-from carso.representation import Representation
-from carso.threat import Linf
-from carso.training import judging
+from carso.scenario.training_settings import HardeningSettings
+from carso.threats.linf import Linf
+from carso.training import validation_attack
 from carso.training.hardening import HardeningStage
-from carso.training_settings import Hardening
 
 SHAPE = (1, 8, 8)
 CLASSES = 4
@@ -84,11 +84,11 @@ def network(learnt: nn.Module) -> nn.Module:
 
 
 @pytest.fixture(scope="session")
-def prepared(learnt: nn.Module, bars: ImageData) -> Purifier:
+def prepared(learnt: nn.Module, bars: ImageData) -> VAEPurifier:
     """A purifier whose candidates resemble the images; tests take a copy of it."""
     layers = ["norm", "out"]
     with seeded(0, "purifier"):
-        purifier = Purifier.around(
+        purifier = VAEPurifier.around(
             copy.deepcopy(learnt), SHAPE, layers=layers, condition=8, latent=8, decoder_width=16
         )
         images, _ = bars.train.batch(slice(None))
@@ -105,7 +105,7 @@ def prepared(learnt: nn.Module, bars: ImageData) -> Purifier:
 
 @pytest.fixture
 def new_stage(
-    learnt: nn.Module, prepared: Purifier, bars: ImageData
+    learnt: nn.Module, prepared: VAEPurifier, bars: ImageData
 ) -> Callable[..., HardeningStage]:
     """Makes a stage at its very start; what differs from the settings here is named."""
 
@@ -126,7 +126,7 @@ def new_stage(
             freeze(copy.deepcopy(learnt)),
             copy.deepcopy(prepared),
             bars,
-            hardening=Hardening(**{**settings, **changes}),
+            hardening=HardeningSettings(**{**settings, **changes}),
             threat=Linf(eps=threat),
             seed=3,
             device=torch.device("cpu"),
@@ -142,33 +142,33 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
     """Does some work in as many threads as a run has processes, which wait for each other as
     processes do; gives what each of them found."""
 
-    def together(count: int, work: Callable[[Ranks], Any]) -> list[Any]:
+    def together(count: int, work: Callable[[Processes], Any]) -> list[Any]:
         barrier = Barrier(count, timeout=20)
         said: list[Any] = []
 
-        def wait(ranks: Ranks) -> None:
-            if ranks.count > 1:
+        def wait(processes: Processes) -> None:
+            if processes.world_size > 1:
                 barrier.wait()
 
-        def told(ranks: Ranks, value: Any) -> Any:
-            if ranks.first:
+        def broadcast(processes: Processes, value: Any) -> Any:
+            if processes.is_first:
                 said.append(value)
-            wait(ranks)
+            wait(processes)
             value = said[-1]
-            wait(ranks)  # nobody tells anew before all have heard
+            wait(processes)  # nobody tells anew before all have heard
             return value
 
-        def process(ranks: Ranks) -> Any:
+        def process(processes: Processes) -> Any:
             try:
-                return work(ranks)
+                return work(processes)
             except BaseException:
                 barrier.abort()
                 raise
 
         with monkeypatch.context() as patch, ThreadPoolExecutor(count) as threads:
-            patch.setattr(Ranks, "wait", wait)
-            patch.setattr(Ranks, "told", told)
-            begun = [threads.submit(process, Ranks(index, count)) for index in range(count)]
+            patch.setattr(Processes, "barrier", wait)
+            patch.setattr(Processes, "broadcast", broadcast)
+            begun = [threads.submit(process, Processes(index, count)) for index in range(count)]
             errors = [error for thread in begun if (error := thread.exception())]
         for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
             raise error  # that of the others is only that they wait in vain
@@ -180,7 +180,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
 @pytest.fixture
 def short_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps of the attack that judges an epoch instead of twenty."""
-    monkeypatch.setattr(judging, "VALIDATION_ATTACK", Margin(steps=2))
+    monkeypatch.setattr(validation_attack, "VALIDATION_ATTACK", Margin(steps=2))
 
 
 @pytest.fixture

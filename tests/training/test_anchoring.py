@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from carso import files, tensor_files
-from carso.aggregation import join
 from carso.data import ImageData
-from carso.defence import Carso
-from carso.deployed import chosen_anchor
+from carso.defence.aggregation import join
+from carso.defence.defence import Carso
+from carso.defence.on_disk import chosen_anchor
 from carso.errors import CarsoError
-from carso.purifier import Purifier
-from carso.threat import Linf
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.storage import files, tensor_files
+from carso.threats.linf import Linf
 from carso.training.anchoring import CLEAN_LOSS, FACTORS, best, choose
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def test_where_all_cost_clean_accuracy_the_one_is_taken_that_costs_least() -> No
 
 
 def test_the_figures_are_those_of_the_defence_at_each_weight(
-    network: nn.Module, prepared: Purifier, bars: ImageData, short_validation: None
+    network: nn.Module, prepared: VAEPurifier, bars: ImageData, short_validation: None
 ) -> None:
     defence = Carso(
         network, copy.deepcopy(prepared).deployed(), samples=1, aggregation="anchored", anchor=0.5

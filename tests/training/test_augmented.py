@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from carso.randomness import generator
-from carso.training.classifier import augmented
+from carso.training.classifier_stage import augmented
 
 
 def pictures(count: int = 64) -> torch.Tensor:

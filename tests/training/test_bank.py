@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from carso.ranks import ALONE, Ranks
+from carso.distributed.processes import ALONE, Processes
 from carso.training import bank
-from carso.training.bank import Bank, Layout, in_memory, make_shard, on_disk
+from carso.training.bank import Bank, BankLayout, in_memory, make_shard, on_disk
 
 CHUNK = 8
 FLUSH = 3
@@ -70,21 +70,21 @@ def content(found: Bank) -> Tensor:
     return torch.stack([found[attack, everything] for attack in range(ATTACKS)])
 
 
-def layout_of(shards: int) -> Layout:
-    return Layout(ATTACKS, IMAGES, shards)
+def layout_of(shards: int) -> BankLayout:
+    return BankLayout(ATTACKS, IMAGES, shards)
 
 
-def prepared(folder: Path, ranks: Ranks = ALONE, *, run: str = "this") -> Found:
+def prepared(folder: Path, processes: Processes = ALONE, *, run: str = "this") -> Found:
     """What a process of a run does before it trains."""
     attacking, advanced = Attacking(), []
     found = on_disk(
         folder,
         {"run": run},
-        layout_of(ranks.count),
+        layout_of(processes.world_size),
         SHAPE,
         attacking,
         lambda: advanced.append(1),
-        ranks,
+        processes,
     )
     return Found(attacking.made, len(advanced), content(found))
 
@@ -130,7 +130,7 @@ def test_a_bank_in_memory_has_the_differences_of_every_image() -> None:
 def test_processes_make_a_shard_each_and_read_what_one_process_makes(
     together: Together, tmp_path: Path, processes: int
 ) -> None:
-    found = together(processes, lambda ranks: prepared(tmp_path, ranks))
+    found = together(processes, lambda processes: prepared(tmp_path, processes))
     for index, process in enumerate(found):
         assert process.made == chunks_of(index, processes)
         assert process.advanced == len(process.made)
@@ -158,9 +158,9 @@ def test_images_are_read_in_the_order_in_which_they_are_asked_for(
 def test_a_whole_bank_is_read_by_any_number_of_processes_and_not_made_again(
     together: Together, tmp_path: Path, makers: int, readers: int
 ) -> None:
-    together(makers, lambda ranks: prepared(tmp_path, ranks))
+    together(makers, lambda processes: prepared(tmp_path, processes))
     before = files_in(tmp_path)
-    for process in together(readers, lambda ranks: prepared(tmp_path, ranks)):
+    for process in together(readers, lambda processes: prepared(tmp_path, processes)):
         assert process.made == []
         assert torch.equal(process.content, DIFFERENCES)
     assert files_in(tmp_path) == before
@@ -172,14 +172,14 @@ def test_each_shard_is_taken_up_where_its_making_stopped(
 ) -> None:
     for shard, stop in enumerate(stops):
         part_made(tmp_path, shard, len(stops), stop=stop)
-    found = together(len(stops), lambda ranks: prepared(tmp_path, ranks))
+    found = together(len(stops), lambda processes: prepared(tmp_path, processes))
     for shard, (stop, process) in enumerate(zip(stops, found, strict=True)):
         chunks = chunks_of(shard, len(stops))
         done = len(chunks) if stop in (None, len(chunks)) else stop // FLUSH * FLUSH
         assert process.made == chunks[done:]
         assert process.advanced == len(chunks)
         assert torch.equal(process.content, DIFFERENCES)
-    assert all(not p.made for p in together(3, lambda ranks: prepared(tmp_path, ranks)))
+    assert all(not p.made for p in together(3, lambda processes: prepared(tmp_path, processes)))
 
 
 def test_the_time_of_the_making_counts_what_was_made_before_a_stop(
@@ -207,9 +207,9 @@ def test_nobody_writes_before_everybody_has_looked(together: Together, tmp_path:
     """Else one that comes late would find the bank whole and leave the others waiting for it."""
     part_made(tmp_path, 1, 2)
 
-    def work(ranks: Ranks) -> Found:
-        sleep(0.3 * ranks.index)
-        return prepared(tmp_path, ranks)
+    def work(processes: Processes) -> Found:
+        sleep(0.3 * processes.rank)
+        return prepared(tmp_path, processes)
 
     first, late = together(2, work)
     assert (first.made, late.made) == (chunks_of(0, 2), [])
@@ -228,9 +228,9 @@ def cut(path: Path) -> None:
 def test_only_a_shard_that_is_damaged_is_made_again(
     together: Together, tmp_path: Path, kind: str, damage: Callable[[Path], None], shard: int
 ) -> None:
-    together(3, lambda ranks: prepared(tmp_path, ranks))
+    together(3, lambda processes: prepared(tmp_path, processes))
     damage(tmp_path / f"bank-{shard}.{kind}")
-    for index, process in enumerate(together(3, lambda ranks: prepared(tmp_path, ranks))):
+    for index, process in enumerate(together(3, lambda processes: prepared(tmp_path, processes))):
         assert process.made == (chunks_of(shard, 3) if index == shard else [])
         assert torch.equal(process.content, DIFFERENCES)
 
@@ -247,7 +247,7 @@ def test_a_bank_that_another_number_of_processes_left_unfinished_is_made_anew(
     for index, process in enumerate(together(readers, lambda r: prepared(tmp_path, r))):
         assert process.made == chunks_of(index, readers)
         assert torch.equal(process.content, DIFFERENCES)
-    for process in together(makers, lambda ranks: prepared(tmp_path, ranks)):
+    for process in together(makers, lambda processes: prepared(tmp_path, processes)):
         assert process.made == []
         assert torch.equal(process.content, DIFFERENCES)
 
@@ -265,7 +265,7 @@ def test_what_another_run_has_overwritten_is_made_again(
 ) -> None:
     """Some processes of a run with other settings, and of another number, came so far; then the
     settings are changed back."""
-    together(shards, lambda ranks: prepared(tmp_path, ranks))
+    together(shards, lambda processes: prepared(tmp_path, processes))
     for shard in overwritten:
         part_made(tmp_path, shard, others, run="another", stop=stop)
     for index, process in enumerate(together(shards, lambda r: prepared(tmp_path, r))):
@@ -274,7 +274,7 @@ def test_what_another_run_has_overwritten_is_made_again(
 
 
 def test_a_bank_of_another_run_is_not_used(together: Together, tmp_path: Path) -> None:
-    together(3, lambda ranks: prepared(tmp_path, ranks, run="another"))
+    together(3, lambda processes: prepared(tmp_path, processes, run="another"))
     for index, process in enumerate(together(3, lambda r: prepared(tmp_path, r))):
         assert process.made == chunks_of(index, 3)
 
@@ -282,6 +282,6 @@ def test_a_bank_of_another_run_is_not_used(together: Together, tmp_path: Path) -
 def test_processes_for_whom_no_chunk_is_left_read_what_the_others_make(
     together: Together, tmp_path: Path
 ) -> None:
-    found = together(CHUNKS + 2, lambda ranks: prepared(tmp_path, ranks))
+    found = together(CHUNKS + 2, lambda processes: prepared(tmp_path, processes))
     assert all(torch.equal(process.content, DIFFERENCES) for process in found)
     assert [len(process.made) for process in found] == [1] * CHUNKS + [0, 0]

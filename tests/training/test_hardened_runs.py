@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 import carso
-from carso import files, tensor_files
 from carso.data import ImageData
-from carso.deployed import load
+from carso.defence.on_disk import load
 from carso.errors import CarsoError
-from carso.purifier import Purifier
-from carso.scenario import Scenario
-from carso.scenario_file import parse
-from carso.threat import Linf
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.scenario.parser import parse
+from carso.scenario.schema import Scenario
+from carso.scenario.training_settings import HardeningSettings
+from carso.storage import files, tensor_files
+from carso.threats.linf import Linf
 from carso.training.anchoring import FACTORS
 from carso.training.hardening import HardeningStage
-from carso.training.run import train
-from carso.training.stage import Quiet, Row, train_in_memory
-from carso.training.stages import hardening_stage
-from carso.training_settings import Hardening
+from carso.training.loop import Quiet, Row, train_in_memory
+from carso.training.scenario_stages import hardening_stage
+from carso.training.train import train
 
 CPU = torch.device("cpu")
 SCENARIO = """\
@@ -134,7 +134,7 @@ def test_a_hardened_run_loads_as_it_was_trained(
 
 
 def test_hardening_starts_from_the_papers_purifier(
-    bars: ImageData, learnt: nn.Module, prepared: Purifier
+    bars: ImageData, learnt: nn.Module, prepared: VAEPurifier
 ) -> None:
     settings = scenario(paper=True)
     settings = replace(settings, classifier=replace(settings.classifier, layers=("norm", "out")))
@@ -203,7 +203,7 @@ def test_no_hardening_leaves_a_scenario_as_the_paper_has_it(
 
 
 def test_harden_is_the_stage_in_one_call(
-    bars: ImageData, network: nn.Module, prepared: Purifier
+    bars: ImageData, network: nn.Module, prepared: VAEPurifier
 ) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     start = {name: value.clone() for name, value in prepared.state_dict().items()}
@@ -231,7 +231,7 @@ def test_harden_is_the_stage_in_one_call(
         defence.classifier,
         copy.deepcopy(prepared),
         bars,
-        hardening=Hardening(
+        hardening=HardeningSettings(
             epochs=2,
             batch_size=16,
             attack_steps=2,

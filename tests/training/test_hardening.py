@@ -11,10 +11,10 @@ from torch import Generator, Tensor, nn
 from carso.attacks.gradient import PGD
 from carso.data import ImageData
 from carso.randomness import generator
-from carso.threat import Linf
-from carso.training import judging
+from carso.threats.linf import Linf
+from carso.training import validation_attack
 from carso.training.hardening import HardeningStage
-from carso.training.stage import Quiet, Row, train_in_memory
+from carso.training.loop import Quiet, Row, train_in_memory
 
 Make = Callable[..., HardeningStage]
 Batch = tuple[Tensor, Tensor]
@@ -230,7 +230,7 @@ def test_training_has_a_radius_of_its_own_and_validation_that_of_the_threat(
         assert model.defence is stage.judged
         return images
 
-    monkeypatch.setattr(judging, "VALIDATION_ATTACK", attack)
+    monkeypatch.setattr(validation_attack, "VALIDATION_ATTACK", attack)
     stage.validate()
     assert seen == [(0.1, 1)]
 

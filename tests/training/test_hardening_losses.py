@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from carso.randomness import generator, seeded
-from carso.threat import Linf
+from carso.threats.linf import Linf
 from carso.training.hardening import HardeningStage
 from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from carso.data import ImageData
 from carso.errors import CarsoError
-from carso.training import judging
+from carso.training import validation_attack
 from carso.training.hardening import HardeningStage
-from carso.training.stage import Quiet, Row, run, train_in_memory
+from carso.training.loop import Quiet, Row, run, train_in_memory
 
 Make = Callable[..., HardeningStage]
 State = dict[str, Tensor]
@@ -77,7 +77,7 @@ def judged_by(
         stage.judged.predict = predict  # type: ignore[method-assign]
         return epoch(stage, number, advance)
 
-    monkeypatch.setattr(judging, "VALIDATION_ATTACK", attack)
+    monkeypatch.setattr(validation_attack, "VALIDATION_ATTACK", attack)
     monkeypatch.setattr(HardeningStage, "epoch", numbered)
 
 

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
-from carso.purifier.loss import kl_to_prior
-from carso.ranks import Ranks
-from carso.scenario_file import digest, parse
-from carso.threat import Linf
-from carso.training import purifier as purifier_training
-from carso.training.adversarial_batches import AdversarialBatches
-from carso.training.stage import first_losses
-from carso.training.stages import classifier_stage, hardening_stage, purifier_stage
-from carso.training_settings import Attacks
+from carso.distributed.processes import Processes
+from carso.purifiers.vae.loss import kl_to_prior
+from carso.scenario.parser import digest, parse
+from carso.scenario.training_settings import BatchAttackSettings
+from carso.threats.linf import Linf
+from carso.training import purifier_stage as purifier_training
+from carso.training.batches import AdversarialBatches
+from carso.training.loop import first_losses
+from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
 
 CPU = torch.device("cpu")
-LOW = Ranks(precision="bf16-mixed")
+LOW = Processes(precision="bf16-mixed")
 SCENARIO = parse(mini("nowhere") + HARDENING, source="test")
 
 
@@ -40,15 +40,17 @@ class Spy(nn.Module):
 
 
 @pytest.mark.parametrize("bank", ["off", "memory"])
-@pytest.mark.parametrize(("ranks", "wanted"), [(LOW, torch.bfloat16), (Ranks(), torch.float32)])
+@pytest.mark.parametrize(
+    ("processes", "wanted"), [(LOW, torch.bfloat16), (Processes(), torch.float32)]
+)
 def test_attacked_images_are_made_in_the_precision_of_the_run(
-    network: nn.Module, bars: ImageData, ranks: Ranks, wanted: torch.dtype, bank: str
+    network: nn.Module, bars: ImageData, processes: Processes, wanted: torch.dtype, bank: str
 ) -> None:
     spy = Spy(network)
-    settings = Attacks(fraction=1.0, steps=2, step_size=0.05, bank=bank)
+    settings = BatchAttackSettings(fraction=1.0, steps=2, step_size=0.05, bank=bank)
     batches = AdversarialBatches(
         freeze(spy), bars.train, settings=settings, threat=Linf(eps=0.1), seed=0, device=CPU,
-        ranks=ranks,
+        processes=processes,
     )  # fmt: skip
     batches.prepare(0)
     mixed, clean = batches.batch(torch.arange(16), epoch=0, seen=0)
@@ -57,14 +59,14 @@ def test_attacked_images_are_made_in_the_precision_of_the_run(
     assert 0.05 < float((mixed - clean).abs().max()) <= 0.1 + 1e-6
 
 
-def stages(bars: ImageData, network: nn.Module, ranks: Ranks) -> dict[str, Any]:
+def stages(bars: ImageData, network: nn.Module, processes: Processes) -> dict[str, Any]:
     """The stages of a small scenario at their start, around the same classifier."""
-    classifier = classifier_stage(SCENARIO, bars, CPU, ranks=ranks)
+    classifier = classifier_stage(SCENARIO, bars, CPU, processes=processes)
     frozen = freeze(copy.deepcopy(classifier.averaged))
     return {
         "classifier": classifier,
-        "purifier": purifier_stage(SCENARIO, bars, frozen, CPU, ranks=ranks),
-        "hardening": hardening_stage(SCENARIO, bars, frozen, CPU, start=None, ranks=ranks),
+        "purifier": purifier_stage(SCENARIO, bars, frozen, CPU, processes=processes),
+        "hardening": hardening_stage(SCENARIO, bars, frozen, CPU, start=None, processes=processes),
     }
 
 
@@ -72,7 +74,7 @@ def stages(bars: ImageData, network: nn.Module, ranks: Ranks) -> dict[str, Any]:
 def test_the_first_losses_are_those_of_float32_but_for_the_rounding(
     bars: ImageData, network: nn.Module, stage: str
 ) -> None:
-    low, full = (stages(bars, network, ranks)[stage] for ranks in (LOW, Ranks()))
+    low, full = (stages(bars, network, processes)[stage] for processes in (LOW, Processes()))
     assert digest(low.identity) != digest(full.identity)  # checkpoints are not mixed up
     wanted, found = first_losses(full, 3), first_losses(low, 3)
     assert found != wanted

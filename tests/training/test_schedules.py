@@ -5,18 +5,18 @@ from itertools import pairwise
 
 import pytest
 
-from carso.scenario_file import read
+from carso.scenario.parser import read
+from carso.scenario.training_settings import PurifierTrainingSettings
 from carso.training.schedules import END, START, kl_weight, one_cycle, three_phase
-from carso.training_settings import PurifierTraining
 
 PAPER = ["cifar10", "cifar100", "tinyimagenet"]
 
 
-def training(name: str) -> PurifierTraining:
+def training(name: str) -> PurifierTrainingSettings:
     return read(name).purifier.training
 
 
-def rates(settings: PurifierTraining) -> list[float]:
+def rates(settings: PurifierTrainingSettings) -> list[float]:
     return [three_phase(epoch, settings) for epoch in range(settings.epochs)]
 
 
@@ -65,7 +65,7 @@ def test_the_rate_rises_rests_and_falls_each_time_in_a_straight_line(name: str) 
     ("epochs", "warm", "flat"), [(1, 0, 0), (1, 1, 0), (2, 1, 1), (3, 0, 3), (4, 0, 2), (5, 5, 0)]
 )
 def test_phases_may_be_absent(epochs: int, warm: int, flat: int) -> None:
-    settings = PurifierTraining(
+    settings = PurifierTrainingSettings(
         epochs=epochs,
         batch_size=2,
         initial_rate=1e-4,
@@ -106,7 +106,7 @@ def test_the_kl_weight_grows_to_what_is_asked_for() -> None:
 
 
 def test_the_kl_weight_may_jump_at_once() -> None:
-    settings = PurifierTraining(
+    settings = PurifierTrainingSettings(
         epochs=4,
         batch_size=2,
         plateau_rate=1e-2,

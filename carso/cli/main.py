@@ -1,0 +1,58 @@
+"""The command line: thin. Parse, call, print."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+import typer.exceptions
+
+from carso.cli.import_command import import_
+from carso.cli.measuring import evaluate, report
+from carso.cli.options import app
+from carso.cli.reproduce_command import reproduce
+from carso.cli.training_commands import harden, scenarios, train
+from carso.cli.using import demo, doctor, predict
+from carso.distributed.launchers import first_process
+from carso.errors import CarsoError
+
+for command in (demo, scenarios, train, harden, predict, evaluate, report, reproduce, doctor):
+    app.command()(command)
+app.command("import")(import_)  # a word that Python keeps for itself
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line and exit code 2, a lost process code 3."""
+    try:
+        code = app(standalone_mode=False)
+    except CarsoError as error:
+        if worth_saying(error):
+            print(f"carso: {error}", file=sys.stderr)
+        sys.exit(error.code)
+    except typer.exceptions.TyperException as error:  # a missing argument, an unknown option
+        print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
+        sys.exit(2)
+    except (typer.Abort, KeyboardInterrupt):
+        stopped()
+        sys.exit(130)
+    if code == 130:  # typer's word for Ctrl-C
+        stopped()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def worth_saying(error: CarsoError) -> bool:
+    """Of many processes that make the same mistake the first one says so; what befalls one alone,
+    it says itself."""
+    return error.alone or isinstance(error.__context__, OSError) or first_process()
+
+
+def stopped() -> None:
+    """Say how to go on; of many processes the first one does."""
+    if not first_process():
+        return
+    again = "a training or evaluation goes on when the command is given again"
+    print(f"carso: stopped; {again}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Attack a defence, and report what came of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from carso.cli.options import (
+    DataOption,
+    DeviceOption,
+    DevicesOption,
+    DownloadOption,
+    JsonOption,
+    NodesOption,
+    OwnOption,
+    ThreadsOption,
+    UnhardenedOption,
+    own_classifier,
+    prepare,
+)
+
+
+def evaluate(
+    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    suite: Annotated[
+        str, typer.Option(help="quick, paper, adaptive, full, or standard (for --bare).")
+    ] = "",
+    attacks: Annotated[str, typer.Option(help="Only these, e.g. transfer,randaa-released.")] = "",
+    images: Annotated[int, typer.Option(help="How many images.")] = 200,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
+    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="The classifier alone.")] = False,
+    unhardened: UnhardenedOption = False,
+    aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
+    classifier: OwnOption = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="Evaluate these saved adversarial images instead.")
+    ] = None,
+    save_examples: Annotated[
+        Path | None, typer.Option(help="File (.safetensors) for the worst examples.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File of the record; default in records/, named after what is asked."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of attacks, noise and verdicts.")] = 0,
+    draws: Annotated[int, typer.Option(help="Independent draws that judge an image.", min=1)] = 5,
+    samples: Annotated[
+        int, typer.Option(help="Candidates an attack averages in a step; 0: measured.", min=0)
+    ] = 0,
+    chunk: Annotated[int, typer.Option(help="Images attacked at once.", min=1)] = 100,
+    max_batch: Annotated[
+        int, typer.Option(help="Candidates in memory at once; fewer for large networks.", min=1)
+    ] = 1024,
+    data: DataOption = None,
+    download: DownloadOption = False,
+    device: DeviceOption = "auto",
+    devices: DevicesOption = 1,
+    nodes: NodesOption = 1,
+    threads: ThreadsOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Attack a defence, judge it on fresh draws, and say how far to trust the number.
+
+    Stopped and called again, it goes on.
+    """
+    from carso.distributed.processes import launch
+    from carso.evaluation.by_name import Images, evaluate_by_name
+    from carso.report.progress import progress
+    from carso.report.write import terminal
+
+    place = prepare(device, threads)
+    processes, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
+    chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
+    label = suite or ("standard" if bare else "quick")
+    words = [*chosen, str(images)] if chosen else [label, str(images)]
+    if examples is not None:
+        words = [examples.stem]
+    changed = {
+        "bare": bare,
+        "unhardened": unhardened,
+        aggregation: bool(aggregation),
+        split: split != "test",
+        Path(on).name: bool(on),
+        f"eps-{eps}": eps is not None,
+        f"seed-{seed}": seed != 0,
+    }
+    kind = [word for word, asked in changed.items() if asked]
+    name = "-".join([Path(defence).name, *kind, *words])
+    path = out or Path("records") / f"{name}.json"
+    with progress(shown=processes.is_first) as bars:
+        record = evaluate_by_name(
+            defence,
+            Images(count=images, split=split, on=on, folder=data, download=download),
+            bare=bare,
+            hardened=False if unhardened else None,
+            aggregation=aggregation,
+            classifier=own_classifier(classifier),
+            max_batch=max_batch,
+            eps=eps,
+            examples=examples,
+            device=place,
+            counted=bars.announced,
+            seed=seed,
+            suite=suite,
+            attacks=chosen,
+            draws=draws,
+            samples=samples,
+            chunk=chunk,
+            out=path,
+            save_examples=save_examples,
+            processes=processes,
+        )
+    if not processes.is_first:
+        return
+    if as_json:
+        print(json.dumps(record, indent=1))
+        return
+    print("\n".join(terminal([record])))
+    print(f"record: {path}  (carso report {path} makes tables and a page of it)")
+
+
+def report(
+    records: Annotated[list[Path], typer.Argument(help="Records that `carso evaluate` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder for page and tables.")] = Path("report"),
+) -> None:
+    """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
+    from carso.report.write import write_report
+
+    found, written = write_report(records, out)
+    print("\n".join(found))
+    for path in written:
+        print(f"wrote {path}")

@@ -1,0 +1,96 @@
+"""The command line's app, the options that commands share, and how they print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from carso import __version__
+from carso.errors import CarsoError, reason
+
+if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
+    import torch
+    from torch import nn
+
+app = typer.Typer(
+    name="carso",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA).")
+]
+ThreadsOption = Annotated[
+    int, typer.Option(help="CPU threads; 0: what `carso doctor --tune` found, or torch's choice.")
+]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, ...; auto: a GPU where there is one.")
+]
+DownloadOption = Annotated[bool, typer.Option(help="Download the data set if missing.")]
+SeedOption = Annotated[int | None, typer.Option(help="Instead of the scenario's own.")]
+DevicesOption = Annotated[int, typer.Option(help="Processes per machine, a device each.")]
+NodesOption = Annotated[int, typer.Option(help="Machines.")]
+PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
+PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
+RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
+OwnOption = Annotated[
+    Path | None,
+    typer.Option("--classifier", help="The Python file that makes it, if it is your own."),
+]
+UnhardenedOption = Annotated[
+    bool, typer.Option("--unhardened", help="The paper's purifier of a run that is hardened too.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.callback(invoke_without_command=True)
+def carso(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Purify what an image classifier sees, and measure what that is worth."""
+    if version:
+        print(f"carso {__version__}")
+        raise typer.Exit
+
+
+def prepare(device: str, threads: int) -> torch.device:
+    """The device asked for, after a check that it is there."""
+    import torch
+
+    from carso.machine import tuning
+
+    if threads < 0:
+        raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
+    if threads := threads or tuning.current().threads:
+        torch.set_num_threads(threads)
+    gpus = torch.cuda.is_available()
+    try:
+        place = torch.device(("cuda" if gpus else "cpu") if device == "auto" else device)
+        if place != torch.device("cuda") or not gpus:  # of many processes each has a GPU of its own
+            torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = reason(error).partition(". ")[0][:120]
+        raise CarsoError(
+            f"--device is cpu, cuda, cuda:N or auto; {device!r} is not usable here: {why}"
+        ) from None
+    return place
+
+
+def own_classifier(path: Path | None) -> nn.Module | None:
+    """The classifier that the user's Python file makes, if one is given."""
+    from carso.classifiers.registry import of_user
+
+    return None if path is None else of_user(path)
+
+
+def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns that line up, as plain text that can be copied."""
+    from carso.report.table_formats import as_text
+
+    print("\n".join(as_text((header, list(rows)))))

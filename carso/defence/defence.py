@@ -1,0 +1,212 @@
+"""START HERE. CARSO is four steps, a line each, in `Carso.four_steps`.
+
+x -> classifier f, frozen -> activations                    1 represent
+activations, noise -> N candidates for the clean image      2 purify
+candidates -> the same f -> N logit vectors                 3 classify
+logits -> softmax(sum exp l) -> one robust prediction       4 aggregate
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from carso.classifiers.frozen import Frozen, freeze
+from carso.defence.aggregation import Reduction, aggregation, join
+from carso.defence.representation import Representation
+from carso.defence.view import View
+from carso.errors import CarsoError
+from carso.microbatches import in_microbatches
+from carso.randomness import generator
+
+
+class ConditionalGenerator(Protocol):
+    """What can serve as a purifier: it reads activations and draws candidate images.
+
+    If it also has an `image_shape`, images of another shape are refused with a clear message.
+    """
+
+    @property
+    def layers(self) -> Sequence[str]:
+        """The layers of the classifier whose activations `sample` reads, in this order."""
+        ...
+
+    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
+        """Candidates (N, B, C, H, W) in [0, 1], with all randomness from `generator`."""
+        ...
+
+
+class Carso(nn.Module):
+    """A frozen classifier behind a purifier; images in [0, 1] to log-probabilities."""
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        purifier: ConditionalGenerator,
+        samples: int = 8,
+        aggregation: str = "double-exponential",
+        final_classifier: nn.Module | None = None,
+        *,
+        anchor: float = 1.0,
+        max_batch: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`final_classifier` serves the paper's ablation: it classifies the candidates instead.
+        `anchor` is the weight of the classifier's own logits in the aggregation "anchored".
+        `max_batch` bounds the candidates that are in memory at once, though an image's `samples`
+        are never parted."""
+        super().__init__()
+        if samples < 1:
+            raise CarsoError(f"samples must be at least 1, got {samples}")
+        if max_batch is not None and max_batch < 1:
+            raise CarsoError(f"max_batch must be at least 1 candidate, got {max_batch}")
+        self.classifier = freeze(classifier)
+        self.final_classifier: Frozen = (
+            self.classifier if final_classifier is None else freeze(final_classifier)
+        )
+        self.purifier = purifier
+        self.representation = Representation(self.classifier, purifier.layers)
+        if not 0 <= anchor < float("inf"):
+            raise CarsoError(f"anchor must be a weight of at least 0, got {anchor}")
+        self.samples, self.max_batch, self.anchor = samples, max_batch, anchor
+        self.aggregation = aggregation
+        self.seed(seed)
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Log-probabilities (B, K)."""
+        return self.scores(images, self.aggregate)
+
+    def four_steps(
+        self, images: Tensor, reduction: Reduction, noise: Generator, samples: int
+    ) -> Tensor:
+        """The method of section 4, from images to one score per class."""
+        activations, own = self.representation.with_logits(images)
+        candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
+        del activations  # their memory serves the next step
+        return reduction(self.classify(candidates, own))  # (B, K)
+
+    def classify(self, candidates: Tensor, own: Tensor) -> Tensor:
+        """Logits (N, B, K) of candidates (N, B, C, H, W); the classifier's `own` logits on the
+        input join them where the aggregation is "anchored"."""
+        logits = in_microbatches(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
+        logits = logits.reshape(*candidates.shape[:2], -1)
+        return join(logits, own, self.anchor) if self.aggregation == "anchored" else logits
+
+    def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
+        """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.
+
+        With gradients a part is computed again on the way back instead of being kept.
+        """
+        self.check(images)
+        samples = samples or self.samples
+        if self.max_batch is None or len(images) * samples <= self.max_batch:
+            return self.four_steps(images, reduction, self.noise, samples)
+        parts = self.parts(images, samples)
+        return torch.cat([self.part(part, reduction, samples) for part in parts])
+
+    def parts(self, images: Tensor, samples: int) -> Sequence[Tensor]:
+        """The batch cut so that no part has more than `max_batch` candidates."""
+        size = len(images) if self.max_batch is None else max(1, self.max_batch // samples)
+        return torch.split(images, size)
+
+    def part(self, images: Tensor, reduction: Reduction, samples: int) -> Tensor:
+        """One part of a batch, whose noise goes on from where the part before it stopped."""
+        before = self.noise.get_state()
+        after = before
+
+        def steps(images: Tensor) -> Tensor:
+            nonlocal after
+            noise = Generator(self.noise.device)
+            noise.set_state(before)
+            scores = self.four_steps(images, reduction, noise, samples)
+            after = noise.get_state()
+            return scores
+
+        if torch.is_grad_enabled() and images.requires_grad:
+            scores: Tensor = checkpoint(steps, images, use_reentrant=False)
+        else:
+            scores = steps(images)
+        self.noise.set_state(after)
+        return scores
+
+    def train(self, mode: bool = True) -> Self:
+        return super().train(False)  # predicting must never move batch-norm statistics
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """The label of each image, (B,)."""
+        return self(images).argmax(dim=1)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def predict_proba(self, images: Tensor) -> Tensor:
+        """The probability of each class, (B, K)."""
+        return self(images).exp()  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def purify(self, images: Tensor) -> Tensor:
+        """Candidates such as predictions are made from, by new noise: (N, B, C, H, W) in [0, 1]."""
+        self.check(images)
+        candidates = [
+            self.purifier.sample(self.representation(part), self.samples, self.noise)
+            for part in self.parts(images, self.samples)
+        ]
+        return torch.cat(candidates, dim=1)
+
+    def seed(self, seed: int) -> None:
+        """Start the noise anew: the same seed and the same calls give the same bits.
+
+        The defence's noise is its own, whatever happens to torch's global generator.
+        """
+        self.noise = generator(seed, "defence")
+
+    @property
+    def aggregation(self) -> str:
+        """The name of the aggregation, which may be changed at any time."""
+        return self._aggregation
+
+    @aggregation.setter
+    def aggregation(self, name: str) -> None:
+        self.aggregate = aggregation(name)
+        self._aggregation = name
+
+    def view(
+        self, name: str, *, draws: int = 1, samples: int | None = None, fixed: bool = False
+    ) -> View:
+        """What an attacker differentiates; the verdict is always taken on the defence itself.
+
+        `draws` independent answers are averaged from one representation pass (expectation over
+        transformation), each of `samples` candidates (default: the defence's own number). With
+        `fixed` every call draws the same noise.
+        """
+        return View(self, name, draws=draws, samples=samples, fixed=fixed)
+
+    def check(self, images: Any) -> None:
+        """One clear line for images that are none."""
+        if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
+            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+            raise CarsoError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
+        shape = getattr(self.purifier, "image_shape", None)
+        if shape is not None and images.shape[1:] != torch.Size(shape):
+            raise CarsoError(
+                f"this defence takes images of shape {tuple(shape)} (C, H, W), "
+                f"got {tuple(images.shape[1:])}"
+            )
+        if not images.is_floating_point():
+            raise CarsoError(
+                f"images must be floats in [0, 1], got {images.dtype}; divide bytes by 255"
+            )
+        parameter = next(self.classifier.parameters(), images)
+        if images.dtype != parameter.dtype:
+            raise CarsoError(
+                f"this defence computes in {parameter.dtype}, got images of {images.dtype}; "
+                f"convert them by images.to({parameter.dtype})"
+            )
+        low, high = (float(bound) for bound in torch.aminmax(images.detach()))
+        if not (low >= 0 and high <= 1):  # true for NaN as well
+            found = "NaN" if low != low or high != high else f"values in [{low:.9g}, {high:.9g}]"
+            raise CarsoError(f"images must lie in [0, 1], got {found}")

@@ -1,0 +1,192 @@
+"""A trained defence on disk, and `carso.load`.
+
+A run's folder and a shipped folder look the same: `defence.json` (the scenario, and what images
+it takes), `classifier.safetensors`, `purifier.safetensors` and, once it is hardened,
+`hardening.safetensors`, with a JSON of provenance beside each, and `anchor.json` where the weight
+of the anchor was chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from carso.classifiers import registry
+from carso.classifiers.frozen import Frozen, freeze
+from carso.data import ImageData, ImageFacts
+from carso.defence.defence import Carso
+from carso.errors import CarsoError
+from carso.machine import tuning
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.scenario.parser import as_table, from_table
+from carso.scenario.schema import Scenario
+from carso.storage import files
+from carso.storage.tensor_files import load_weights
+
+SHIPPED = Path(__file__).parents[1] / "weights"
+
+
+def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]:
+    """What `load` must know besides the weights."""
+    return {
+        "scenario": as_table(scenario),
+        "classifier": "trained by this run",
+        "images": {
+            "shape": list(data.image_shape),
+            "classes": list(data.classes),
+            "mean": list(data.mean),
+            "std": list(data.std),
+        },
+    }
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `describe` wrote, after a check that it is that."""
+    path = folder / "defence.json"
+    table = files.read_json(path)
+    images = table.get("images") if isinstance(table, dict) else None
+    if (
+        not isinstance(images, dict)
+        or not isinstance(table.get("scenario"), dict)
+        or not all(isinstance(images.get(key), list) for key in ("shape", "classes", "mean", "std"))
+        or len(images["shape"]) != 3
+        or not all(isinstance(side, int) and side > 0 for side in images["shape"])
+    ):
+        raise CarsoError(f"{path} is not the description of a defence: `carso train` writes one")
+    return cast(dict[str, Any], table)
+
+
+def names() -> list[str]:
+    """The defences whose weights ship with the package."""
+    return sorted(path.parent.name for path in SHIPPED.glob("*/defence.json"))
+
+
+def folder_of(name: str | Path) -> Path:
+    """The folder of a shipped defence or of a run."""
+    if str(name) in names():
+        return SHIPPED / str(name)
+    folder = Path(name)
+    if (folder / "defence.json").is_file():
+        return folder
+    raise CarsoError(
+        f"no defence {str(name)!r}: it is neither a shipped name ({', '.join(names())}) "
+        "nor the folder of a run with a defence.json"
+    )
+
+
+def purifier_of(
+    scenario: Scenario, classifier: Frozen, image_shape: tuple[int, int, int], **statistics: Any
+) -> VAEPurifier:
+    """The scenario's purifier for `classifier`, untrained; `statistics` are the images' mean and
+    std, which only training needs."""
+    settings = scenario.purifier
+    return VAEPurifier.around(
+        classifier,
+        image_shape,
+        layers=registry.layers_of(scenario.classifier),
+        condition=settings.condition,
+        latent=settings.latent,
+        decoder_width=settings.decoder_width,
+        stages=settings.stages,
+        encoder_ratio=settings.encoder_ratio,
+        **statistics,
+    )
+
+
+def in_use(scenario: Scenario, *, hardened: bool = False) -> dict[str, Any]:
+    """How the paper's purifier of a scenario is used, or the hardened one: settings of `Carso`."""
+    if hardened and scenario.hardening is not None:
+        own = scenario.hardening
+        return {"samples": own.samples, "aggregation": own.aggregation, "anchor": own.anchor}
+    return {"samples": scenario.defence.samples, "aggregation": scenario.defence.aggregation}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """What a folder holds besides the purifier."""
+
+    scenario: Scenario
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    classifier: Frozen
+
+
+def stored(folder: Path, classifier: nn.Module | None, device: torch.device | str) -> Stored:
+    """The scenario and the classifier in `folder`; a network of the user's own must be given."""
+    table = read_description(folder)
+    scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
+    images = table["images"]
+    shape, classes = tuple(images["shape"]), tuple(images["classes"])
+    if classifier is None:
+        if table.get("code"):
+            raise CarsoError(
+                f"{folder} defends the classifier that {table['code']} makes: give it, by "
+                "--classifier FILE.py or carso.load(..., classifier=...)"
+            )
+        classifier = registry.wide_resnet(
+            scenario.classifier,
+            classes=len(classes),
+            channels=shape[0],
+            mean=images["mean"],
+            std=images["std"],
+        )
+    network = classifier.classifier if isinstance(classifier, Frozen) else classifier
+    load_weights(network, folder / "classifier.safetensors")
+    frozen = registry.placed(freeze(classifier), torch.device(device))
+    return Stored(scenario=scenario, shape=shape, classes=classes, classifier=frozen)
+
+
+def chosen_anchor(weights: Path) -> dict[str, float]:
+    """The weight of the anchor that was chosen on validation images for these purifier weights."""
+    path = weights.with_name("anchor.json")
+    if weights.name != "hardening.safetensors" or not path.exists():
+        return {}
+    found = files.read_json(path)
+    anchor = found.get("anchor") if isinstance(found, dict) else None
+    if not isinstance(anchor, int | float) or found.get("hardening") != files.sha256(weights):
+        raise CarsoError(f"{path} does not belong to {weights.name} beside it: delete it")
+    return {"anchor": float(anchor)}
+
+
+class Deployed(Carso):
+    """A defence that also knows its scenario and the names of its classes."""
+
+    scenario: Scenario
+    classes: tuple[str, ...]
+
+
+def load(
+    name: str | Path,
+    *,
+    classifier: nn.Module | None = None,
+    hardened: bool | None = None,
+    device: torch.device | str = "cpu",
+    **settings: Any,
+) -> Deployed:
+    """The defence called `name`, or the one of a run's folder, ready to predict.
+
+    The hardened purifier is taken where the scenario hardens; `hardened=False` takes the paper's
+    instead. A run around a classifier of the user's own
+    takes it again as `classifier`; its weights are loaded from the run. `settings` are those of
+    `Carso` (samples, aggregation, anchor, max_batch, seed, final_classifier).
+    """
+    folder = folder_of(name)
+    found = stored(folder, classifier, device)
+    purifier = purifier_of(found.scenario, found.classifier, found.shape).deployed()
+    hardened = found.scenario.hardening is not None if hardened is None else hardened
+    weights = folder / f"{'hardening' if hardened else 'purifier'}.safetensors"
+    if not weights.exists():
+        if not hardened and (folder / "hardening.safetensors").exists():
+            raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
+        raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
+    load_weights(purifier, weights)
+    if tuning.current().compiled:
+        purifier.decoder.compile()
+    chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
+    defence = Deployed(found.classifier, purifier.to(device), **chosen)
+    defence.scenario, defence.classes = found.scenario, found.classes
+    return defence

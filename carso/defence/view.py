@@ -1,0 +1,114 @@
+"""Scores of a defence as an ordinary module: what an attacker differentiates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from carso.defence.aggregation import Reduction, view
+from carso.errors import CarsoError
+
+if TYPE_CHECKING:
+    from carso.defence.defence import Carso
+    from carso.purifiers.vae.vae import VAEPurifier
+
+SATURATING = ("log-prob", "released")
+"""Views whose gradient is exactly zero or NaN on most images, so that skipping those pays."""
+
+
+class View(nn.Module):
+    """The scores called `name` of `defence`, which attack libraries take unchanged."""
+
+    def __init__(
+        self,
+        defence: Carso,
+        name: str,
+        *,
+        draws: int = 1,
+        samples: int | None = None,
+        fixed: bool = False,
+    ) -> None:
+        super().__init__()
+        each = defence.samples if samples is None else samples
+        if draws < 1 or each < 1:
+            raise CarsoError(f"a view needs at least one draw and one sample, got {draws}, {each}")
+        self.defence, self.name = defence, name
+        self.reduction = averaged(view(name, defence.aggregate), draws)
+        self.samples = draws * each
+        self.fixed = defence.noise.get_state() if fixed else None
+        self.frugal = name in SATURATING and all(
+            hasattr(defence.purifier, method) for method in ("draw", "decode")
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.fixed is not None:
+            self.defence.noise.set_state(self.fixed)
+        limit = self.defence.max_batch
+        fits = limit is None or len(images) * self.samples <= limit
+        if self.frugal and fits and torch.is_grad_enabled() and images.requires_grad:
+            self.defence.check(images)
+            return cast(Tensor, Frugal.apply(images, self))  # type: ignore[no-untyped-call]
+        return self.defence.scores(images, self.reduction, self.samples)
+
+
+def averaged(reduction: Reduction, draws: int) -> Reduction:
+    """The mean of `reduction` over `draws` equal parts of the candidates."""
+    if draws == 1:
+        return reduction
+
+    def mean(logits: Tensor) -> Tensor:
+        return torch.stack([reduction(part) for part in logits.chunk(draws)]).mean(dim=0)
+
+    return mean
+
+
+class Frugal(torch.autograd.Function):
+    """The four steps, with a way back for those images only where there is something to learn.
+
+    Where the gradient at an image's logits is NaN, or exactly zero, so it is at every pixel:
+    eval-mode networks mix no images, and each pixel's gradient sums over all logits. Those images
+    get it without a backward pass; the others are computed again with gradients.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, view: View) -> Tensor:
+        defence = view.defence
+        purifier = cast("VAEPurifier", defence.purifier)
+        ctx.defence, ctx.images = defence, images.detach()
+        ctx.noise = draw(purifier, images, view.samples, defence.noise)
+        logits = logits_of(defence, ctx.images, ctx.noise)
+        with torch.enable_grad():
+            ctx.logits = logits.requires_grad_(True)
+            ctx.scores = view.reduction(ctx.logits)
+        return cast(Tensor, ctx.scores.detach())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (at_logits,) = torch.autograd.grad(ctx.scores, ctx.logits, gradient, retain_graph=True)
+        broken = at_logits.isnan().any(dim=2).any(dim=0)  # (B,)
+        zero = (at_logits == 0).all(dim=2).all(dim=0)
+        at_images = torch.zeros_like(ctx.images)
+        at_images[broken] = torch.nan
+        live = ~(broken | zero)
+        if bool(live.any()):
+            images = ctx.images[live].requires_grad_(True)
+            with torch.enable_grad():
+                logits = logits_of(ctx.defence, images, ctx.noise[:, live])
+            (at_images[live],) = torch.autograd.grad(logits, images, at_logits[:, live])
+        return at_images, None
+
+
+def draw(purifier: VAEPurifier, images: Tensor, samples: int, noise: Generator) -> Tensor:
+    """Latent codes (N, B, Z), drawn as `sample` would draw them."""
+    return purifier.draw(len(images), samples, noise, like=images)
+
+
+def logits_of(defence: Carso, images: Tensor, noise: Tensor) -> Tensor:
+    """Steps 1 to 3 with given latent codes: logits (N, B, K)."""
+    purifier = cast("VAEPurifier", defence.purifier)
+    activations, own = defence.representation.with_logits(images)
+    return defence.classify(purifier.decode(activations, noise), own)

@@ -1,0 +1,1 @@
+"""Many processes that compute what one would."""

@@ -1,0 +1,158 @@
+"""What is evaluated: a defence, or a plain classifier. Both are judged and attacked alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from carso.attacks.margin import margins
+from carso.classifiers.frozen import freeze
+from carso.defence.defence import Carso
+from carso.errors import CarsoError
+from carso.randomness import generator, seeded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Through:
+    """Which scores of a defence an attack differentiates; see `Carso.view`."""
+
+    view: str = "mean-logits"
+    draws: int = 1
+    samples: int | None = None
+    """Candidates per draw; None: as many as the defence itself takes."""
+    fixed: bool = False
+
+    def __str__(self) -> str:
+        noise = ", noise fixed" if self.fixed else ""
+        many = "candidate" if self.samples == 1 else "candidates"
+        size = "" if self.samples is None else f", {self.samples} {many}"
+        draws = f", {self.draws} draws" if self.draws > 1 else ""
+        return f"{self.view}{draws}{size}{noise}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What independent draws of the subject say of images."""
+
+    right: Tensor
+    """How many draws label each image right, int64 (B,)."""
+    margin: Tensor
+    """The mean lead of the right class, on the scale of logits, (B,)."""
+
+
+class AttackedModel(Protocol):
+    """Something that labels images and can be attacked."""
+
+    name: str
+    stochastic: bool
+    classifier: nn.Module
+    """What the transfer attack sees."""
+
+    def model(self, through: Through) -> nn.Module: ...
+
+    def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """One draw: labels (B,) and scores on the scale of logits (B, K)."""
+        ...
+
+    def reseed(self, seed: int) -> None: ...
+
+    def description(self) -> dict[str, Any]: ...
+
+
+class AttackedDefence:
+    """A CARSO defence."""
+
+    stochastic = True
+
+    def __init__(self, defence: Carso, name: str = "defence") -> None:
+        self.defence, self.name = defence, name
+        self.classifier: nn.Module = defence.classifier
+
+    def model(self, through: Through) -> nn.Module:
+        return self.defence.view(
+            through.view, draws=through.draws, samples=through.samples, fixed=through.fixed
+        )
+
+    @torch.no_grad()
+    def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        aggregate = self.defence.aggregate
+
+        def both(logits: Tensor) -> Tensor:
+            return torch.stack([aggregate(logits), logits.mean(dim=0)], dim=1)  # (B, 2, K)
+
+        log_probabilities, mean = self.defence.scores(images, both).unbind(dim=1)
+        return log_probabilities.argmax(dim=1), mean
+
+    def reseed(self, seed: int) -> None:
+        self.defence.seed(seed)
+
+    def description(self) -> dict[str, Any]:
+        anchored = self.defence.aggregation == "anchored"
+        return {
+            "kind": "defence",
+            "samples": self.defence.samples,
+            "aggregation": self.defence.aggregation,
+            **({"anchor": self.defence.anchor} if anchored else {}),
+        }
+
+
+class AttackedClassifier:
+    """Any module from images in [0, 1] to logits: every view of it is the module itself."""
+
+    def __init__(self, classifier: nn.Module, name: str = "classifier") -> None:
+        self.classifier: nn.Module = freeze(classifier)
+        self.name = name
+        self.stochastic = False
+
+    def model(self, through: Through) -> nn.Module:
+        return self.classifier
+
+    @torch.no_grad()
+    def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        scores: Tensor = self.classifier(images)
+        if not isinstance(scores, Tensor):
+            raise CarsoError(f"a classifier gives a tensor of scores, got {type(scores).__name__}")
+        if scores.ndim != 2 or len(scores) != len(images):
+            raise CarsoError(
+                f"a classifier gives one score per class, (B, K), got {tuple(scores.shape)} "
+                f"for {len(images)} images"
+            )
+        return scores.argmax(dim=1), scores
+
+    def reseed(self, seed: int) -> None:
+        torch.manual_seed(seed)  # for modules that draw from the global generator
+
+    def description(self) -> dict[str, Any]:
+        return {"kind": "classifier"}
+
+
+def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:
+    """`model` as something to evaluate."""
+    if isinstance(model, Carso):
+        return AttackedDefence(model, name or "defence")
+    return AttackedClassifier(model, name or type(model).__name__)
+
+
+def verdict(
+    subject: AttackedModel,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    draws: int,
+    seed: int,
+    path: tuple[Any, ...],
+) -> Verdict:
+    """Judge images on `draws` independent draws, none of which an attack has seen."""
+    right = torch.zeros(len(images), dtype=torch.int64)
+    margin = torch.zeros(len(images))
+    with seeded(seed, "verdict", *path):
+        subject.reseed(generator(seed, "verdict", *path).initial_seed())
+        for _ in range(draws):
+            predicted, scores = subject.answers(images)
+            answered = ~scores.isnan().any(dim=1)  # argmax makes the first class of a NaN
+            right += ((predicted == labels) & answered).cpu()
+            margin += margins(scores, labels).cpu() / draws
+    return Verdict(right=right, margin=margin)

@@ -1,0 +1,140 @@
+"""`carso evaluate`: a shipped defence or a run, on images of its data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from carso import data as data_sets
+from carso.attacks.saved import read_examples
+from carso.data import ImageData, Split, numbered
+from carso.defence.on_disk import Deployed, Stored, folder_of, load, stored
+from carso.distributed.processes import ALONE, Processes
+from carso.errors import CarsoError
+from carso.evaluation.evaluate import evaluate
+from carso.evaluation.protocol import Counted
+from carso.scenario.parser import as_table
+from carso.storage import files
+from carso.training.train import load_data
+
+SPLITS = ("test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """Which images to evaluate on."""
+
+    count: int
+    split: str = "test"
+    on: str = ""
+    """A data set, instead of the scenario's own."""
+    folder: Path | None = None
+    download: bool = False
+
+    def load(self, defence: Deployed | Stored) -> tuple[ImageData, Split]:
+        if self.split not in SPLITS:
+            raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {self.split!r}")
+        if self.on:
+            data = data_sets.load(self.on, root=self.folder, download=self.download)
+        else:
+            data = load_data(defence.scenario, self.folder, download=self.download)
+        # A defence that was imported without its data has numbers where only the data has names.
+        unnamed = defence.classes == numbered(len(data.classes))
+        if data.classes != defence.classes and not unnamed:
+            raise CarsoError(f"{data.name} has other classes than the defence was trained for")
+        split: Split = getattr(data, self.split)
+        if not 1 <= self.count <= len(split):
+            raise CarsoError(
+                f"--images is between 1 and the {len(split)} {self.split} images of {data.name}, "
+                f"got {self.count}"
+            )
+        return data, split.balanced(self.count)
+
+
+def evaluate_by_name(
+    name: str,
+    images: Images,
+    *,
+    bare: bool,
+    aggregation: str,
+    hardened: bool | None = None,
+    classifier: nn.Module | None = None,
+    max_batch: int | None = None,
+    final_classifier: nn.Module | None = None,
+    final_name: str = "",
+    eps: float | None,
+    examples: Path | None,
+    device: torch.device,
+    counted: Counted,
+    seed: int,
+    processes: Processes = ALONE,
+    **settings: Any,
+) -> dict[str, Any]:
+    """The record of a shipped defence or of a run; with `bare`, of its classifier alone; with
+    `hardened=False`, of the paper's purifier of a run that was hardened as well; with a
+    `final_classifier`, of the paper's ablation."""
+    chosen: dict[str, Any] = {"aggregation": aggregation} if aggregation else {}
+    chosen["hardened"] = hardened
+    if final_classifier is not None:
+        chosen["final_classifier"] = final_classifier
+        settings["answered_by"] = final_name
+    defence: Deployed | Stored
+    if bare:
+        defence = stored(folder_of(name), classifier, device)
+        model: nn.Module = defence.classifier
+    else:
+        model = defence = load(
+            name, classifier=classifier, device=device, seed=seed, max_batch=max_batch, **chosen
+        )
+    about: dict[str, Any] = {
+        "scenario": as_table(defence.scenario),
+        "posterior_kl": posterior_kl(
+            folder_of(name), hardened=defence.scenario.hardening is not None and hardened is None
+        ),
+    }
+    classes = defence.classes
+    if examples is not None:
+        tensors = read_examples(examples)
+        pixels, labels = tensors["images"], tensors["labels"]
+        eps = float(tensors["eps"]) if eps is None else eps
+        about["data"] = {"set": f"the images in {examples.name}", "split": "", "origin": ""}
+    else:
+        data, split = processes.first_then_others(lambda: images.load(defence))
+        classes = data.classes
+        pixels, labels = split.batch(slice(None))
+        about["data"] = {
+            "set": data.name,
+            "split": images.split,
+            "selection": "the first when classes take turns",
+            "fingerprint": data.fingerprint,
+        }
+    return evaluate(
+        model,
+        pixels,
+        labels,
+        eps=defence.scenario.threat.eps if eps is None else eps,
+        examples=examples,
+        seed=seed,
+        name=Path(name).name,
+        classes=classes,
+        device=device,
+        counted=counted,
+        about=about,
+        processes=processes,
+        **settings,
+    )
+
+
+def posterior_kl(folder: Path, *, hardened: bool = False) -> float | None:
+    """The KL of the posterior in the last epoch of training, where a record of it is found; a
+    hardened purifier has none."""
+    path = folder / "purifier.json"
+    if hardened or not path.is_file():
+        return None
+    history = files.read_json(path).get("history") or [{}]
+    found = history[-1].get("kl")
+    return None if found is None else float(found)

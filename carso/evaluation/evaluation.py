@@ -1,0 +1,180 @@
+"""An evaluation in progress: the images, who attacks them, and the worst example of each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from carso.attacks.gradient import Attack, verified
+from carso.attacks.probe import Probe
+from carso.evaluation.attacked_model import AttackedModel, Through, Verdict, verdict
+from carso.evaluation.planned_attacks import PlannedAttack
+from carso.evaluation.resume import as_tensor
+from carso.randomness import generator, seeded
+from carso.threats.linf import Linf
+
+CPU = torch.device("cpu")
+CONFIRMATIONS = 3
+"""Verdicts more on an example that every draw of the first got wrong; if one of their draws is
+right, the next attacks go on with the image."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What one attack did to some images, as tensors that can be kept in a file."""
+
+    chunk: Tensor
+    """The number of the chunk of images."""
+    index: Tensor
+    """Which images of the chunk were attacked, int64 (n,)."""
+    examples: Tensor
+    """(n, C, H, W)."""
+    right: Tensor
+    """Draws that label each example right, int64 (n,)."""
+    sure: Tensor
+    """Whether more draws agree that an example which no draw labels right is wrong, bool (n,)."""
+    margin: Tensor
+    """(n,), on the scale of logits."""
+    gradients: Tensor
+    """Counts (4, steps), see `attacks.probe.KINDS`."""
+    counts: Tensor
+    """Forward passes, backward passes, outputs, outputs that are not finite."""
+    seconds: Tensor
+    heard: Tensor
+    """Warnings of the attack library, packed."""
+
+
+@dataclass(slots=True)
+class WorstExamples:
+    """Of each image of a set, the worst example so far and who made it."""
+
+    images: Tensor
+    examples: Tensor
+    right: Tensor
+    sure: Tensor
+    margin: Tensor
+    attack: list[str]
+
+    @classmethod
+    def of(cls, images: Tensor, clean: Verdict, sure: Tensor) -> WorstExamples:
+        right, nobody = clean.right.clone(), [""] * len(images)
+        return cls(images, images.clone(), right, sure, clean.margin.clone(), nobody)
+
+    def update(self, outcome: Outcome, name: str) -> None:
+        """Keep what is worse for the defence: fewer draws right, surely none, the smaller margin.
+
+        An image that comes back as it was is no example, whatever other noise says of it.
+        """
+        for i, place in enumerate(outcome.index.tolist()):
+            if torch.equal(outcome.examples[i], self.images[place]):
+                continue
+            before = (int(self.right[place]), not self.sure[place], float(self.margin[place]))
+            found = (int(outcome.right[i]), not outcome.sure[i], float(outcome.margin[i]))
+            if found < before:
+                self.examples[place] = outcome.examples[i]
+                self.right[place], self.margin[place] = outcome.right[i], outcome.margin[i]
+                self.sure[place] = outcome.sure[i]
+                self.attack[place] = name
+
+    @property
+    def standing(self) -> Tensor:
+        """Images that at least one draw still labels right, or may."""
+        return ((self.right > 0) | ~self.sure).nonzero().flatten()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Everything that decides a result, besides the list of attacks."""
+
+    subject: AttackedModel
+    images: Tensor
+    labels: Tensor
+    threat: Linf
+    seed: int
+    draws: int
+    samples: int
+    """Candidates that give an attack on this subject a good gradient."""
+    classes: int
+    device: torch.device = CPU
+
+    def judged(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
+        """The verdict of fresh draws; `path` names the occasion."""
+        return verdict(
+            self.subject,
+            images.to(self.device),
+            labels.to(self.device),
+            draws=self.draws,
+            seed=self.seed,
+            path=path,
+        )
+
+    def confirmed(self, found: Verdict, images: Tensor, labels: Tensor, *path: str | int) -> Tensor:
+        """Of each image, whether more draws agree that none labels it right: bool (B,)."""
+        sure = found.right == 0
+        for number in range(CONFIRMATIONS if self.subject.stochastic else 0):
+            index = sure.nonzero().flatten()
+            if not len(index):
+                break
+            again = self.judged(images[index], labels[index], *path, "again", number)
+            sure[index] = again.right == 0
+        return sure
+
+    def accuracy(self, judged: Verdict) -> float:
+        """Mean accuracy over images and draws."""
+        return float(judged.right.double().mean()) / self.draws
+
+    def attacked(
+        self,
+        attack: Attack,
+        through: Through | None,
+        images: Tensor,
+        labels: Tensor,
+        *path: str | int,
+        threat: Linf | None = None,
+    ) -> tuple[Tensor, Probe]:
+        """Examples, verified to lie inside the ball, and the ledger of the attack."""
+        subject = self.subject
+        with seeded(self.seed, "attack", *path):
+            subject.reseed(generator(self.seed, "noise", *path).initial_seed())
+            model = subject.classifier if through is None else subject.model(through)
+            probe = Probe(
+                model, eot=getattr(attack, "eot", 1), period=getattr(attack, "period", 0)
+            ).eval()
+            images, labels = images.to(self.device), labels.to(self.device)
+            examples = attack(
+                probe,
+                images,
+                labels,
+                threat=threat or self.threat,
+                generator=generator(self.seed, "attack", *path),
+            )
+        return verified(examples, images, threat or self.threat).cpu(), probe
+
+    def outcome(
+        self, planned: PlannedAttack, images: Tensor, labels: Tensor, index: Tensor, chunk: int
+    ) -> dict[str, Tensor]:
+        """Attack the images of a chunk at `index`, and judge the examples: an `Outcome`."""
+        started = time.perf_counter()
+        heard = getattr(planned.attack, "heard", [])
+        heard.clear()
+        examples, probe = self.attacked(
+            planned.attack, planned.through, images[index], labels[index], planned.name, chunk
+        )
+        judged = self.judged(examples, labels[index], planned.name, chunk)
+        sure = self.confirmed(judged, examples, labels[index], planned.name, chunk)
+        counts = [probe.forwards, probe.backwards, probe.outputs, probe.not_finite]
+        return {
+            "chunk": torch.tensor(chunk),
+            "index": index,
+            "examples": examples,
+            "right": judged.right,
+            "sure": sure,
+            "margin": judged.margin,
+            "gradients": probe.gradients,
+            "counts": torch.tensor(counts),
+            "seconds": torch.tensor(time.perf_counter() - started, dtype=torch.float64),
+            "heard": as_tensor(list(heard)),
+        }

@@ -1,0 +1,1 @@
+"""Step 2: from activations to candidate images. One protocol, a registry, a room for each kind."""

@@ -1,0 +1,1 @@
+"""The paper's purifier: a conditional variational autoencoder."""

@@ -1,0 +1,1 @@
+"""Everything that decides a run, in one TOML file."""

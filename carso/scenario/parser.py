@@ -1,0 +1,186 @@
+"""Reads a scenario from TOML, strictly: an unknown key is an error, not a default."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+import re
+import tomllib
+import types
+import typing
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from carso.errors import CarsoError
+from carso.scenario.schema import Scenario
+
+FOLDER = Path(__file__).parent / "scenarios"
+
+
+def names() -> list[str]:
+    """The scenarios that ship with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def read(name: str, *, preset: str = "") -> Scenario:
+    """The scenario of a shipped name or of a TOML file of the user's own."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        if name.endswith(".toml"):
+            raise CarsoError(f"no scenario {name!r}: there is no such file")
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise CarsoError(
+            f"no scenario {name!r}: {hint}shipped are {', '.join(names())}; "
+            "a file of your own ends in .toml"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CarsoError(f"{path} is not a readable text file: {error}") from None
+    return parse(text, source=path.name, preset=preset)
+
+
+def parse(text: str, *, source: str, preset: str = "") -> Scenario:
+    """The scenario written in `text`; `source` names it in messages."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CarsoError(f"{source} is not valid TOML: {error}") from None
+    presets = table.pop("presets", {})
+    if not isinstance(presets, dict) or not all(isinstance(v, dict) for v in presets.values()):
+        raise CarsoError(f"{source}: presets must be tables, [presets.NAME.TABLE]")
+    preset = preset or table.get("preset", "")
+    if not isinstance(preset, str):
+        raise Place(source, text).error("preset", f"preset must be of type str, got {preset!r}")
+    if preset:
+        if preset not in presets:
+            known = ", ".join(sorted(presets)) or "none"
+            raise CarsoError(f"{source} has no preset {preset!r}; it has: {known}")
+        table = merged(table, presets[preset]) | {"preset": preset}
+    return cast(Scenario, build(Scenario, table, Place(source, text, preset=preset)))
+
+
+def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`table` with the values of `changes`, table by table."""
+    result = dict(table)
+    for key, value in changes.items():
+        nested = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if nested else value
+    return result
+
+
+class Place:
+    """Where in the file a key stands, so that an error can say so."""
+
+    def __init__(
+        self, source: str, text: str, path: tuple[str, ...] = (), *, preset: str = ""
+    ) -> None:
+        self.source, self.text, self.path, self.preset = source, text, path, preset
+
+    def inside(self, key: str) -> Place:
+        return Place(self.source, self.text, (*self.path, key), preset=self.preset)
+
+    def line(self, key: str) -> int | None:
+        """The line that sets `key` in the table of this path, else the one that opens the table.
+
+        A line of the chosen preset comes before one of the file's own tables; a table that is
+        written inside another's line stands where that key stands.
+        """
+        own, changed, opened = None, None, None
+        table: tuple[str, ...] | None = ()
+        in_preset = False
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            if header := re.match(r"\s*\[([^\]]+)\]", line):
+                table = tuple(part.strip() for part in header[1].split("."))
+                in_preset = table[:2] == ("presets", self.preset)
+                if table[0] == "presets":
+                    table = table[2:] if in_preset else None
+                opened = number if table == self.path and opened is None else opened
+                here = table == (*self.path, key)
+            else:
+                here = table == self.path and bool(re.match(rf"\s*{re.escape(key)}\s*=", line))
+            if here and in_preset:
+                changed = changed or number
+            elif here:
+                own = own or number
+        parent = Place(self.source, self.text, self.path[:-1], preset=self.preset)
+        return changed or own or opened or (parent.line(self.path[-1]) if self.path else None)
+
+    def error(self, key: str, message: str) -> CarsoError:
+        line = self.line(key)
+        where = f"{self.source}, line {line}" if line else self.source
+        return CarsoError(f"{where}: {message}")
+
+
+def build(kind: type, table: dict[str, Any], place: Place) -> object:
+    """The dataclass `kind` from a TOML table, each value checked against its annotation."""
+    hints = typing.get_type_hints(kind)
+    known = {f.name: f for f in fields(kind)}
+    header = ".".join(place.path) or "the top of the file"
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            raise place.error(key, f"unknown key {key!r} in {header}; {hint}")
+    values: dict[str, Any] = {}
+    for name, entry in known.items():
+        if name in table:
+            values[name] = convert(hints[name], table[name], name, place)
+        elif entry.default is MISSING and entry.default_factory is MISSING:
+            raise place.error(name, f"{header} lacks the key {name!r}")
+    try:
+        return kind(**values)
+    except CarsoError as error:
+        key = str(error).split()[0]  # every message begins with its key
+        raise place.error(key, str(error)) from None
+
+
+def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
+    """`value` as the annotation `hint` wants it; integers serve as floats, lists as tuples."""
+    if isinstance(hint, types.UnionType):
+        hint = next(option for option in typing.get_args(hint) if option is not type(None))
+    if is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise place.error(key, f"{key} must be a table, got {value!r}")
+        return build(cast(type, hint), value, place.inside(key))
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        if not isinstance(value, list):
+            raise place.error(key, f"{key} must be a list, got {value!r}")
+        return tuple(convert(inner, item, key, place) for item in value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise place.error(key, f"{key} must be of type {hint.__name__}, got {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise place.error(key, f"{key} must be finite, got {value!r}")
+    return value
+
+
+def as_table(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as plain JSON values, for records and checkpoints."""
+    return cast(dict[str, Any], json.loads(json.dumps(asdict(scenario))))
+
+
+def from_table(table: dict[str, Any], *, source: str) -> Scenario:
+    """The scenario that `as_table` wrote."""
+    plain = {key: value for key, value in table.items() if value is not None}
+    return cast(Scenario, build(Scenario, without_none(plain), Place(source, "")))
+
+
+def without_none(table: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: an absent table is an absent key."""
+    return {
+        key: without_none(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if value is not None
+    }
+
+
+def digest(table: Any) -> str:
+    """A short hash of settings: two runs with the same one may share checkpoints."""
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]

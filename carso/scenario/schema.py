@@ -1,0 +1,123 @@
+"""A scenario: everything that decides a run, in one short TOML file.
+
+`carso/scenarios/*.toml` ship with the package. A file of the user's own has the same tables.
+Each table below is a frozen dataclass that checks its own values; `read` turns a misspelt key or
+a value out of range into one line that names the file, the line and the key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from carso.scenario.training_settings import (
+    AGGREGATIONS,
+    BatchAttackSettings,
+    ClassifierTrainingSettings,
+    HardeningSettings,
+    PurifierTrainingSettings,
+    check,
+)
+from carso.threats.linf import Linf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataSettings:
+    """[data]: which images."""
+
+    set: str
+    """A name of `carso.data.DATA_SETS`, or a folder with a folder of images per class."""
+    fallback: str = ""
+    """The set to use where `set` is not found; empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierSettings:
+    """[classifier]: the f that is defended, a WideResNet in the published layout."""
+
+    depth: int = 28
+    width: int = 10
+    strides: tuple[int, ...] = (1, 2, 2)
+    layers: tuple[str, ...] = ()
+    """The representation; empty: the paper's choice for this depth."""
+    weights: tuple[str, ...] = ()
+    """Published files of these weights, the paper's first (for those who fetch them)."""
+    training: ClassifierTrainingSettings | None = None
+
+    def __post_init__(self) -> None:
+        valid = self.depth >= 10 and (self.depth - 4) % 6 == 0
+        check(valid, "depth", "6n + 4 (10, 16, 22, 28, ...)", self.depth)
+        check(self.width >= 1, "width", "at least 1", self.width)
+        valid = len(self.strides) == 3 and set(self.strides) <= {1, 2}
+        check(valid, "strides", "three numbers of 1 or 2", self.strides)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PurifierSettings:
+    """[purifier]: the conditional VAE."""
+
+    condition: int
+    """Features of the encoded representation (`fcrepr` in the paper)."""
+    latent: int
+    """Features of the latent code (`fjoint` in the paper)."""
+    decoder_width: int = 256
+    """Channels at the start of the decoder."""
+    stages: int = 0
+    """Convolutions per layerwise encoder; 0: three up to 32 pixels a side, four above."""
+    encoder_ratio: float = 0.5
+    """The share of its channels that each of them keeps; the paper's is a half."""
+    attacks: BatchAttackSettings | None = None
+    training: PurifierTrainingSettings | None = None
+    """The paper's stage; without it, hardening starts from scratch."""
+
+    def __post_init__(self) -> None:
+        both = (self.attacks is None) == (self.training is None)
+        check(both, "training", "there with attacks, or neither of them", self.training)
+        check(self.condition >= 1, "condition", "at least 1", self.condition)
+        check(self.latent >= 1, "latent", "at least 1", self.latent)
+        check(
+            self.decoder_width >= 8 and self.decoder_width % 8 == 0,
+            "decoder_width",
+            "a multiple of 8",
+            self.decoder_width,
+        )
+        check(self.stages >= 0, "stages", "at least 0", self.stages)
+        check(0 < self.encoder_ratio <= 4, "encoder_ratio", "in (0, 4]", self.encoder_ratio)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DefenceSettings:
+    """[defence]: how candidates become a prediction."""
+
+    samples: int = 8
+    aggregation: str = "double-exponential"
+
+    def __post_init__(self) -> None:
+        check(self.samples >= 1, "samples", "at least 1", self.samples)
+        known = self.aggregation in AGGREGATIONS
+        check(known, "aggregation", f"one of {AGGREGATIONS}", self.aggregation)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """A whole run: data, threat, classifier, purifier, defence, and the seed of it all."""
+
+    name: str
+    summary: str
+    seed: int = 0
+    preset: str = ""
+    data: DataSettings
+    threat: Linf
+    classifier: ClassifierSettings
+    purifier: PurifierSettings
+    hardening: HardeningSettings | None = None
+    defence: DefenceSettings = field(default_factory=DefenceSettings)
+
+    def __post_init__(self) -> None:
+        trained = self.purifier.training is not None or self.hardening is not None
+        check(trained, "purifier", "trained, by [purifier.training] or by [hardening]", "neither")
+
+    @property
+    def training_threat(self) -> Linf:
+        """The ball of the paper's training attacks."""
+        attacks = self.purifier.attacks
+        return Linf(eps=attacks.eps) if attacks and attacks.eps else self.threat

@@ -1,0 +1,227 @@
+"""The tables of a scenario file that say how to train; each checks its own values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carso.errors import CarsoError
+
+AGGREGATIONS = (
+    "double-exponential",
+    "mean-logits",
+    "mean-probabilities",
+    "majority-vote",
+    "anchored",
+)
+VIEWS = ("mean-logits", "logsumexp", "score", "log-prob")
+"""Names of `carso.aggregation`, which this module must not import; no one could train through the
+view "released", whose gradients are NaN."""
+PRECISIONS = ("float32", "bfloat16", "tuned")
+AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
+
+
+def check(condition: bool, key: str, wanted: str, got: object) -> None:
+    """One line that names the key, what it must be and what it was."""
+    if not condition:
+        raise CarsoError(f"{key} must be {wanted}, got {got!r}")
+
+
+def check_step_size(value: float) -> None:
+    wanted = "on the [0, 1] pixel scale, in (0, 1]"
+    check(0 < value <= 1, "attack_step_size", wanted, value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierTrainingSettings:
+    """[classifier.training]: for those who bring no classifier."""
+
+    method: str = "pgd"
+    """"pgd" (Madry et al.), "trades" (Zhang et al.) or "clean"."""
+    epochs: int
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    """The peak of the one-cycle rate (SGD with Nesterov momentum)."""
+    warmup: float = 0.25
+    """Share of the run in which the rate rises."""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.0
+    attack_steps: int = 10
+    attack_step_size: float
+    """Of the training PGD, on the [0, 1] pixel scale."""
+    trades_weight: float = 6.0
+    average: float = 0.999
+    """Decay of the averaged weights, which are the ones that are kept."""
+    augment: str = "none"
+    """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
+
+    def __post_init__(self) -> None:
+        methods, augmentations = ("pgd", "trades", "clean"), AUGMENTATIONS
+        check(self.method in methods, "method", f"one of {methods}", self.method)
+        check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
+        check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        check(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
+        check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
+        check(0 <= self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
+        check(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
+        check(0 <= self.label_smoothing < 1, "label_smoothing", "in [0, 1)", self.label_smoothing)
+        check(self.attack_steps >= 1, "attack_steps", "at least 1", self.attack_steps)
+        check_step_size(self.attack_step_size)
+        check(self.trades_weight >= 0, "trades_weight", "at least 0", self.trades_weight)
+        check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
+        check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchAttackSettings:
+    """[purifier.attacks]: the adversarially balanced batches of section 4.4."""
+
+    eps: float = 0.0
+    """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    fraction: float
+    """Share of every batch that is attacked."""
+    steps: int = 40
+    step_size: float = 0.01
+    bank: str = "memory"
+    """Where attacked images are kept: "memory", "disk", or "off" (made anew each time)."""
+    bank_refresh: int = 0
+    """Make the bank anew every so many epochs; 0: never."""
+    device_batch: int = 0
+    """The released code rounds the shares down in each device's part of the batch, to nothing
+    if the part is small; 0: no part of this size, and shares are carried over instead."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
+        check(0 <= self.fraction <= 1, "fraction", "a share in [0, 1]", self.fraction)
+        check(self.steps >= 1, "steps", "at least 1", self.steps)
+        check(0 < self.step_size <= 1, "step_size", "in (0, 1], per step", self.step_size)
+        banks = ("memory", "disk", "off")
+        check(self.bank in banks, "bank", f"one of {banks}", self.bank)
+        check(self.bank_refresh >= 0, "bank_refresh", "at least 0 epochs", self.bank_refresh)
+        check(self.device_batch >= 0, "device_batch", "at least 0", self.device_batch)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PurifierTrainingSettings:
+    """[purifier.training]: the paper's table of hyperparameters."""
+
+    epochs: int
+    batch_size: int
+    initial_rate: float = 5e-9
+    plateau_rate: float
+    final_rate: float
+    warmup_epochs: int
+    plateau_epochs: int
+    beta_start: int
+    """Epoch up to which the KL term has no weight."""
+    beta_end: int
+    """Epoch from which it has its full weight."""
+    beta: float = 1.0
+    """That full weight; the paper's is 1."""
+    free_bits: float = 0.0
+    """Nats of KL that each latent feature has for free; the paper's is 0."""
+    radam_beta1: float = 0.9
+    radam_beta2: float = 0.999
+    radam_eps: float = 1e-8
+    weight_decay: float = 0.0
+    lookahead_steps: int = 6
+    lookahead_decay: float = 0.8
+    loss_scale: float = 1.0
+    """The released code multiplies the loss by the number of devices."""
+
+    def __post_init__(self) -> None:
+        check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
+        check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        for key in ("initial_rate", "plateau_rate", "final_rate", "loss_scale"):
+            check(getattr(self, key) > 0, key, "above 0", getattr(self, key))
+        for key in ("radam_beta1", "radam_beta2"):
+            check(0 <= getattr(self, key) < 1, key, "in [0, 1)", getattr(self, key))
+        for key in ("warmup_epochs", "plateau_epochs", "beta_start", "weight_decay", "radam_eps"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        check(
+            self.warmup_epochs + self.plateau_epochs <= self.epochs,
+            "warmup_epochs + plateau_epochs",
+            f"at most epochs = {self.epochs}",
+            self.warmup_epochs + self.plateau_epochs,
+        )
+        for key in ("beta", "free_bits"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        check(self.beta_end >= self.beta_start, "beta_end", "at least beta_start", self.beta_end)
+        check(self.lookahead_steps >= 1, "lookahead_steps", "at least 1", self.lookahead_steps)
+        check(0 < self.lookahead_decay <= 1, "lookahead_decay", "in (0, 1]", self.lookahead_decay)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HardeningSettings:
+    """[hardening]: the purifier trained on, against attacks on the whole defence."""
+
+    start: str = "purifier"
+    """What is hardened: the paper's "purifier" where there is one, or a new one, "scratch"."""
+    epochs: int
+    batch_size: int = 128
+    rate: float = 1e-3
+    """The peak of the one-cycle rate (RAdam)."""
+    warmup: float = 0.2
+    """Share of the run in which the rate rises."""
+    rate_end: float = 1e-4
+    """The last rate, as a share of the peak."""
+    weight_decay: float = 0.0
+    view: str = "mean-logits"
+    """What the training attacks differentiate: a view of `carso.aggregation`."""
+    eps: float = 0.0
+    """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    eps_epochs: float = 0.0
+    """Epochs over which the radius grows from 0, steps along with it."""
+    attack_steps: int = 3
+    attack_step_size: float
+    """Of the training PGD, on the [0, 1] pixel scale."""
+    attack_precision: str = "tuned"
+    """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or
+    "tuned": what `carso doctor --tune` found faster on this CPU, float32 where it was not called.
+    Weights learn in float32 in any case."""
+    loss: str = "cross-entropy"
+    """"cross-entropy", "margin" or "trades"."""
+    trades_weight: float = 4.0
+    reconstruction: float = 0.002
+    """Weight of the candidates' distance from the clean image (BCE, summed over the pixels)."""
+    features: float = 0.0
+    """In that distance, the weight of the classifier's activations."""
+    spread: float = 0.0
+    """The mean difference wanted between two candidates of an image, on the [0, 1] pixel scale."""
+    augment: str = "none"
+    """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
+    average: float = 0.998
+    """Decay of the averaged weights, which are the ones that are kept."""
+    patience: int = 0
+    """Epochs without a better adaptive validation accuracy before it stops; 0: it never does."""
+    validation_images: int = 500
+    samples: int = 8
+    """Candidates of the hardened defence."""
+    aggregation: str = "mean-logits"
+    anchor: float = 1.0
+    """Weight of the classifier's own logits on the input, in the aggregation "anchored"."""
+
+    def __post_init__(self) -> None:
+        losses, augmentations = ("cross-entropy", "margin", "trades"), AUGMENTATIONS
+        starts = ("purifier", "scratch")
+        check(self.start in starts, "start", f"one of {starts}", self.start)
+        for key in ("epochs", "attack_steps", "validation_images", "samples"):
+            check(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
+        check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
+        check(self.rate > 0, "rate", "above 0", self.rate)
+        check(0 < self.rate_end <= 1, "rate_end", "a share in (0, 1]", self.rate_end)
+        check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
+        check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
+        for key in ("eps_epochs", "weight_decay", "trades_weight", "reconstruction"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        for key in ("features", "spread", "patience", "anchor"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        check_step_size(self.attack_step_size)
+        known = self.attack_precision in PRECISIONS
+        check(known, "attack_precision", f"one of {PRECISIONS}", self.attack_precision)
+        check(self.loss in losses, "loss", f"one of {losses}", self.loss)
+        check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
+        check(self.view in VIEWS, "view", f"one of {VIEWS}", self.view)
+        check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
+        known = self.aggregation in AGGREGATIONS
+        check(known, "aggregation", f"one of {AGGREGATIONS}", self.aggregation)

@@ -1,0 +1,1 @@
+"""Files, tensors on disk, and where a result comes from."""

@@ -1,0 +1,118 @@
+"""Tensors in files: safetensors always, `.pt` only as weights, never as a program."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from carso.errors import CarsoError
+from carso.storage.files import replacing
+
+
+def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """`tensors` as a safetensors file, atomically."""
+    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(plain, temporary)
+        except SafetensorError as error:  # it wraps the operating system's own errors
+            raise OSError(str(error)) from None
+
+
+def load(path: Path) -> dict[str, Tensor]:
+    """The named tensors of a safetensors file, or of a `.pt` file that holds only weights.
+
+    A file without a suffix must be a safetensors file: the authors of some publish it so.
+    """
+    if not path.is_file():
+        raise CarsoError(f"there is no file {path}")
+    if path.suffix in {".safetensors", ""}:
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise CarsoError(f"{path} is damaged or no safetensors file: {error}") from None
+    if path.suffix not in {".pt", ".pth"}:
+        raise CarsoError(f"weights are .safetensors, .pt or .pth files, got {path.name}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle raises nearly anything
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CarsoError(f"{path} is damaged or holds more than weights: {first}") from None
+    return unwrapped(content, path)
+
+
+def unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict inside the dicts that training scripts wrap around it."""
+    while isinstance(content, Mapping):
+        if content and all(isinstance(value, Tensor) for value in content.values()):
+            return {str(key): value for key, value in content.items()}
+        wrappers = ("state_dict", "model_state_dict", "model", "ema", "net", "params")
+        inner = next((content[key] for key in wrappers if key in content), None)
+        if inner is None:
+            break
+        content = inner
+    raise CarsoError(f"{path} holds no state dict: a mapping from names to tensors is wanted")
+
+
+def load_weights(module: nn.Module, path: Path | str) -> None:
+    """Load a weight file into `module`; a file that does not fit is refused with the reason."""
+    load_into(module, load(Path(path)), source=str(path))
+
+
+def load_into(
+    module: nn.Module, tensors: Mapping[str, Tensor], *, source: str, what: str = ""
+) -> None:
+    """Load `tensors` into `module`, or say in one line which keys or shapes do not fit `what` it
+    is."""
+    state, own = dict(tensors), module.state_dict()
+    wrapped = all(name.startswith("module.") for name in state)
+    if wrapped and not any(name.startswith("module.") for name in own):
+        state = {name.removeprefix("module."): value for name, value in state.items()}
+    counters = {name for name in own if name.endswith("num_batches_tracked")}
+    for name in counters - state.keys():
+        state[name] = own[name]  # older files lack it, and inference never reads it
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    shapes = [
+        f"{name} is {tuple(state[name].shape)}, not {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & state.keys())
+        if own[name].shape != state[name].shape
+    ]
+    problems = [
+        f"{len(names)} keys {kind} ({few(names)})"
+        for kind, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", shapes))
+        if names
+    ]
+    if problems:
+        what = what or type(module).__name__
+        raise CarsoError(f"{source} does not fit {what}: {'; '.join(problems)}")
+    damaged = [
+        name
+        for name, value in sorted(state.items())
+        if not value.is_meta and not bool(value.isfinite().all())
+    ]
+    if damaged:
+        raise CarsoError(f"{source} holds values that are not finite: in {few(damaged)}")
+    module.load_state_dict(state)
+
+
+def few(names: list[str], most: int = 4) -> str:
+    """The first of `names`, and how many more there are."""
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """A SHA-256 over names, shapes and bytes: which weights these are."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""What an attacker may do to an image."""

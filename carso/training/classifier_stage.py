@@ -1,0 +1,201 @@
+"""Adversarial training of a classifier, for those who bring none.
+
+SGD with Nesterov momentum under a one-cycle rate, on PGD examples (Madry et al. 2018) or with the
+TRADES loss (Zhang et al. 2019); the weights that are kept are an exponential average over steps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from carso.attacks.gradient import PGD
+from carso.classifiers.registry import placed
+from carso.data import ImageData
+from carso.distributed.processes import ALONE, Processes
+from carso.distributed.synchronised_norm import synced
+from carso.randomness import generator
+from carso.scenario.training_settings import ClassifierTrainingSettings
+from carso.threats.linf import Linf
+from carso.training.accuracies import accuracy, accuracy_under_pgd
+from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training.losses import disagreement_attack, divergence
+from carso.training.schedules import one_cycle
+
+ATTACKED_VALIDATION_IMAGES = 500
+
+
+class ClassifierStage:
+    """The classifier's training as a `Stage`; `averaged` is the result."""
+
+    name = "classifier"
+    stopped = False
+
+    def __init__(
+        self,
+        classifier: nn.Module,
+        data: ImageData,
+        *,
+        training: ClassifierTrainingSettings,
+        threat: Linf,
+        seed: int,
+        device: torch.device,
+        identity: dict[str, Any],
+        processes: Processes = ALONE,
+    ) -> None:
+        self.processes = processes
+        self.training, self.threat, self.seed, self.device = training, threat, seed, device
+        self.data, self.identity, self.epochs = data, identity, training.epochs
+        self.classifier = placed(synced(classifier, processes, device), device)
+        self.averaged: nn.Module = copy.deepcopy(self.classifier).requires_grad_(False).eval()
+        self.optimiser = torch.optim.SGD(
+            self.classifier.parameters(),
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            nesterov=training.momentum > 0,
+        )
+        self.step = 0
+        self.first_losses: list[float] = []
+
+    def steps(self) -> int:
+        return batches_in(len(self.data.train), self.training.batch_size, self.processes)
+
+    def epoch(self, number: int, advance: Callable[[], None]) -> Row:
+        """One pass over the training images, then the averaged weights on validation images."""
+        source = generator(self.seed, self.name, "epoch", number)
+        total = torch.zeros((), device=self.device)
+        for indices in shuffled(
+            len(self.data.train), self.training.batch_size, source, self.processes
+        ):
+            images, labels = self.data.train.batch(indices)
+            images = augmented(images, self.training.augment, source)
+            with self.processes.sharing(len(images)) as part:
+                own, answers = images[part].to(self.device), labels[part].to(self.device)
+                total += self.update(own, answers, source, weight=len(own) / len(images))
+            advance()
+        validation = self.processes.broadcast(self.validate() if self.processes.is_first else None)
+        return {"loss": float(total) / self.steps(), **validation}
+
+    def update(
+        self, images: Tensor, labels: Tensor, source: Generator, *, weight: float = 1.0
+    ) -> Tensor:
+        """One optimiser step on a batch, of which these images are a share of `weight`; returns
+        the batch's loss."""
+        progress = self.step / (self.steps() * self.epochs)
+        for group in self.optimiser.param_groups:
+            group["lr"] = one_cycle(
+                progress, peak=self.training.learning_rate, warmup=self.training.warmup
+            )
+        with self.processes.autocast(self.device):
+            loss = weight * self.loss(images, labels, source)
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.processes.all_reduce_gradients(self.classifier.parameters())
+        self.optimiser.step()
+        self.step += 1
+        average(self.averaged, self.classifier, decay=self.training.average, step=self.step)
+        whole = self.processes.all_reduce(loss.detach().clone())
+        if len(self.first_losses) < FIRST_STEPS:
+            self.first_losses.append(float(whole))
+        return whole
+
+    def loss(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The loss of the chosen method, with attacks made against the classifier as it stands."""
+        smoothing = self.training.label_smoothing
+        if self.training.method == "clean":
+            self.classifier.train()
+            return F.cross_entropy(self.classifier(images), labels, label_smoothing=smoothing)
+        self.classifier.eval()  # the attack must not move the batch-norm statistics
+        self.classifier.requires_grad_(False)
+        if self.training.method == "pgd":
+            attack = PGD(steps=self.training.attack_steps, step_size=self.training.attack_step_size)
+            attacked = attack(self.classifier, images, labels, threat=self.threat, generator=source)
+        else:
+            attacked = disagreement_attack(
+                self.classifier,
+                images,
+                threat=self.threat,
+                steps=self.training.attack_steps,
+                step_size=self.training.attack_step_size,
+                generator=source,
+            )
+        self.classifier.requires_grad_(True)
+        self.classifier.train()
+        if self.training.method == "pgd":
+            return F.cross_entropy(self.classifier(attacked), labels, label_smoothing=smoothing)
+        logits = self.classifier(images)
+        natural = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        return natural + self.training.trades_weight * divergence(logits, self.classifier(attacked))
+
+    def validate(self) -> Row:
+        """Accuracy of the averaged weights on validation images, clean and under PGD."""
+        count = min(ATTACKED_VALIDATION_IMAGES, len(self.data.validation))
+        return {
+            "validation_accuracy": accuracy(self.averaged, self.data.validation, self.device),
+            "validation_pgd_accuracy": accuracy_under_pgd(
+                self.averaged,
+                self.data.validation.balanced(count),
+                self.device,
+                threat=self.threat,
+                source=generator(self.seed, self.name, "validation"),
+            ),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "classifier": dict(self.classifier.state_dict()),
+            "averaged": dict(self.averaged.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "step": self.step,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.classifier.load_state_dict(state["classifier"])
+        self.averaged.load_state_dict(state["averaged"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.step = state["step"]
+
+
+@torch.no_grad()
+def average(averaged: nn.Module, current: nn.Module, *, decay: float, step: int) -> None:
+    """Move `averaged` towards `current`; early on faster, so that the start is soon forgotten."""
+    decay = min(decay, (1 + step) / (10 + step))
+    own = averaged.state_dict()
+    for name, value in current.state_dict().items():
+        if value.is_floating_point():
+            own[name].lerp_(value, 1 - decay)
+        else:
+            own[name].copy_(value)
+
+
+def augmented(images: Tensor, how: str, source: Generator) -> Tensor:
+    """Images flipped at random, or shifted at random and filled with zeros: by up to an eighth of
+    their side, or nudged by a pixel."""
+    if how == "none":
+        return images
+    if how != "nudge":
+        flip = torch.rand(len(images), generator=source) < 0.5
+        images = torch.where(flip.to(images.device).view(-1, 1, 1, 1), images.flip(-1), images)
+    if how == "flip":
+        return images
+    height, width = images.shape[-2:]
+    return shifted(images, *((1, 1) if how == "nudge" else (height // 8, width // 8)), source)
+
+
+def shifted(images: Tensor, most_down: int, most_right: int, source: Generator) -> Tensor:
+    """Each image moved by a random number of pixels either way along both sides."""
+    height, width = images.shape[-2:]
+    down = torch.randint(0, 2 * most_down + 1, (len(images), 1), generator=source)
+    right = torch.randint(0, 2 * most_right + 1, (len(images), 1), generator=source)
+    rows = (down + torch.arange(height)).to(images.device)  # (B, H)
+    columns = (right + torch.arange(width)).to(images.device)  # (B, W)
+    padded = F.pad(images, (most_right, most_right, most_down, most_down))
+    which = torch.arange(len(images), device=images.device).view(-1, 1, 1)
+    moved = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
+    return moved.permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)

@@ -1,0 +1,163 @@
+"""The stages of a scenario's training, each at its very start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from carso.classifiers import registry
+from carso.classifiers.frozen import Frozen
+from carso.data import ImageData
+from carso.defence.on_disk import purifier_of
+from carso.distributed.processes import ALONE, Processes
+from carso.errors import CarsoError
+from carso.machine import tuning
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.randomness import seeded
+from carso.scenario.parser import as_table, digest
+from carso.scenario.schema import Scenario
+from carso.storage import tensor_files
+from carso.training.batches import AdversarialBatches
+from carso.training.classifier_stage import ClassifierStage
+from carso.training.hardening import HardeningStage
+from carso.training.purifier_stage import PurifierStage
+
+
+def precision(processes: Processes) -> dict[str, str]:
+    """What a run in another precision than usual must not be taken up with."""
+    return {} if processes.precision == ALONE.precision else {"precision": processes.precision}
+
+
+def classifier_stage(
+    scenario: Scenario, data: ImageData, device: torch.device, *, processes: Processes = ALONE
+) -> ClassifierStage:
+    """The training of the scenario's classifier, at its very start."""
+    training = scenario.classifier.training
+    if training is None:
+        raise CarsoError(
+            f"scenario {scenario.name} has no [classifier.training]: give --classifier FILE"
+        )
+    with seeded(scenario.seed, "classifier", "weights"):
+        classifier = registry.build(scenario.classifier, data)
+    settings = as_table(scenario)
+    return ClassifierStage(
+        classifier,
+        data,
+        training=training,
+        threat=scenario.threat,
+        seed=scenario.seed,
+        device=device,
+        identity={
+            "stage": "classifier",
+            "seed": scenario.seed,
+            "settings": digest([settings["classifier"], settings["threat"]]),
+            "data": data.fingerprint,
+            **precision(processes),
+        },
+        processes=processes,
+    )
+
+
+def purifier_stage(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+    processes: Processes = ALONE,
+) -> PurifierStage:
+    """The training of the scenario's purifier on `classifier`, at its very start."""
+    attacks, settings = scenario.purifier.attacks, scenario.purifier.training
+    if attacks is None or settings is None:
+        raise CarsoError(f"scenario {scenario.name} has no [purifier.training]")
+    with seeded(scenario.seed, "purifier", "weights"):
+        purifier = purifier_of(scenario, classifier, data.image_shape, mean=data.mean, std=data.std)
+    table = as_table(scenario)
+    on: dict[str, Any] = {
+        "seed": scenario.seed,
+        "data": data.fingerprint,
+        "classifier": tensor_files.fingerprint(classifier.state_dict()),
+    }
+    batches = AdversarialBatches(
+        classifier,
+        data.train,
+        settings=attacks,
+        threat=scenario.training_threat,
+        seed=scenario.seed,
+        device=device,
+        folder=folder,
+        identity={
+            **on,
+            "attacks": digest([table["purifier"]["attacks"], table["threat"]]),
+            **precision(processes),
+        },
+        processes=processes,
+    )
+    return PurifierStage(
+        classifier,
+        purifier,
+        batches,
+        data,
+        training=settings,
+        threat=scenario.threat,
+        seed=scenario.seed,
+        device=device,
+        identity={
+            "stage": "purifier",
+            **on,
+            "settings": digest([table["purifier"], table["threat"], purifier.layers]),
+            **precision(processes),
+        },
+        processes=processes,
+    )
+
+
+def hardening_stage(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    device: torch.device,
+    *,
+    start: VAEPurifier | None,
+    final: Frozen | None = None,
+    processes: Processes = ALONE,
+) -> HardeningStage:
+    """The hardening of `start`, or of a new purifier, at its very start; with another `final`
+    classifier in the paper's ablation."""
+    settings = scenario.hardening
+    if settings is None:
+        raise CarsoError(f"scenario {scenario.name} has no [hardening]")
+    if start is None or settings.start == "scratch":
+        with seeded(scenario.seed, "hardening", "weights"):
+            purifier = purifier_of(scenario, classifier, data.image_shape)
+        origin = "scratch"
+    else:
+        purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
+    table = as_table(scenario)
+    tuned = settings.attack_precision == "tuned"
+    network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}
+    return HardeningStage(
+        classifier,
+        purifier,
+        data,
+        hardening=settings,
+        threat=scenario.threat,
+        seed=scenario.seed,
+        device=device,
+        identity={
+            "stage": "hardening",
+            "seed": scenario.seed,
+            "data": data.fingerprint,
+            "classifier": tensor_files.fingerprint(classifier.state_dict()),
+            "start": origin,
+            **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
+            "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
+            **precision(processes),
+            **({"attacks": tuning.current().precision} if tuned else {}),
+        },
+        final_classifier=final,
+        processes=processes,
+    )

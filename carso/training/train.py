@@ -1,0 +1,287 @@
+"""`carso train`: classifier, purifier, hardening, in a folder that can be taken up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from carso import data as data_sets
+from carso.classifiers import registry
+from carso.classifiers.frozen import Frozen, freeze
+from carso.data import DataNotFoundError, ImageData
+from carso.defence.defence import Carso
+from carso.defence.on_disk import describe, in_use, read_description
+from carso.defence.representation import check_fit
+from carso.distributed.processes import ALONE, Processes
+from carso.errors import CarsoError
+from carso.purifiers.vae.vae import VAEPurifier
+from carso.scenario.parser import as_table, from_table
+from carso.scenario.schema import Scenario
+from carso.storage import files, tensor_files
+from carso.storage.provenance import provenance
+from carso.training import anchoring, checkpoint, loop
+from carso.training.accuracies import accuracies
+from carso.training.loop import Display, Row, Stage
+from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
+
+
+def train(
+    scenario: Scenario,
+    data: ImageData,
+    folder: Path,
+    *,
+    device: torch.device,
+    display: Display,
+    given: Path | None = None,
+    processes: Processes = ALONE,
+) -> Carso:
+    """The scenario's defence: its classifier (or the one in the file `given`), its purifier,
+    hardened."""
+    # A layer that does not exist must not come out after hours of training.
+    classifier: nn.Module = (
+        registry.build(scenario.classifier, data)
+        if given is None
+        else registry.given(given, scenario.classifier, data)
+    )
+    check_fit(classifier, data, layers=registry.layers_of(scenario.classifier))
+    if given is not None:
+        same_everywhere(classifier, given, processes)
+    description = describe(scenario, data)
+    if given is not None:
+        description["classifier"] = files.sha256(given)
+        description["code"] = given.name if given.suffix == ".py" else ""
+    refuse_another_run(folder, description)
+    processes.barrier()  # nobody looks at what the first process is about to write
+    if processes.is_first:
+        files.write_json(folder / "defence.json", description)
+    if given is None:
+        classifier = train_classifier(scenario, data, folder, device, display, processes)
+    elif processes.is_first:
+        keep_given(folder, classifier, given)
+    frozen = registry.placed(freeze(classifier), device)
+    purifier: VAEPurifier | None = None
+    if scenario.purifier.training is not None:
+        purifier = train_purifier(scenario, data, frozen, folder, device, display, processes)
+        defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
+        if processes.is_first:
+            measure(folder, defence, scenario, data, device)
+    if scenario.hardening is not None:
+        purifier = harden(
+            scenario, data, frozen, folder, device, display, processes, start=purifier
+        )
+    assert purifier is not None, "a scenario has one stage at least"
+    hardened = scenario.hardening is not None
+    defence = Carso(frozen, purifier, **in_use(scenario, hardened=hardened), seed=scenario.seed)
+    if defence.aggregation == "anchored" and scenario.hardening is not None:
+        anchor(folder, defence, scenario, data, device, processes)
+    return defence
+
+
+def same_everywhere(classifier: nn.Module, given: Path, processes: Processes) -> None:
+    """A file that makes other weights each time would give every process a problem of its own."""
+    own = tensor_files.fingerprint(classifier.state_dict())
+    if not processes.all_equal(own):
+        raise CarsoError(f"{given} gives other weights each time; it must give the same ones")
+
+
+def measure(
+    folder: Path, defence: Carso, scenario: Scenario, data: ImageData, device: torch.device
+) -> None:
+    """Write `accuracies.json`, unless it is there already for just these weights."""
+    path = folder / "accuracies.json"
+    weights = {
+        name: files.sha256(folder / f"{name}.safetensors") for name in ("classifier", "purifier")
+    }
+    if path.exists() and files.read_json(path).get("weights") == weights:
+        return
+    record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
+    files.write_json(path, {"weights": weights, **record, "provenance": provenance()})
+
+
+def anchor(
+    folder: Path,
+    defence: Carso,
+    scenario: Scenario,
+    data: ImageData,
+    device: torch.device,
+    processes: Processes = ALONE,
+) -> None:
+    """Choose how much the classifier's own logits count, unless `anchor.json` says so already for
+    just this purifier; the first process does, for all."""
+    path = folder / "anchor.json"
+    if processes.is_first:
+        weights = files.sha256(folder / "hardening.safetensors")
+        found = files.read_json(path) if path.exists() else {}
+        if found.get("hardening") != weights:
+            assert scenario.hardening is not None
+            count = scenario.hardening.validation_images
+            choice = anchoring.choose(
+                defence, data, threat=scenario.threat, count=count, seed=scenario.seed,
+                device=device,
+            )  # fmt: skip
+            found = {**choice, "hardening": weights, "provenance": provenance()}
+            files.write_json(path, found)
+        defence.anchor = float(found["anchor"])
+    defence.anchor = processes.broadcast(defence.anchor)
+
+
+def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
+    """The classifier that the user brought, copied into the run."""
+    path = folder / "classifier.safetensors"
+    if path.exists():
+        wanted, found = classifier.state_dict(), tensor_files.load(path)
+        if tensor_files.fingerprint(wanted) != tensor_files.fingerprint(found):
+            raise CarsoError(
+                f"{source} gives other weights than the classifier in {folder}: a file must give "
+                "the same ones each time; or choose another --run folder"
+            )
+        return
+    tensor_files.save(path, classifier.state_dict())
+    files.write_json(
+        folder / "classifier.json",
+        {
+            "what": "classifier",
+            "sha256": files.sha256(path),
+            "source": {"name": source.name, "sha256": files.sha256(source)},
+            "provenance": provenance(),
+        },
+    )
+
+
+def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
+    """A folder that holds a run of other settings is left as it is."""
+    if not (folder / "defence.json").exists():
+        return
+    found = read_description(folder)
+    wanted = description["scenario"]
+    scenario = as_table(from_table(found["scenario"], source=str(folder / "defence.json")))
+    decisive = ("seed", "threat", "classifier", "purifier", "hardening")
+    changed = [key for key in decisive if scenario.get(key) != wanted[key]]
+    if found["images"] != description["images"]:
+        changed.append("data")
+    if found.get("classifier") != description["classifier"]:
+        changed.append("the weights of the classifier")
+    if changed:
+        raise CarsoError(
+            f"{folder} holds a run of other settings ({', '.join(changed)} changed); "
+            "choose another --run folder, or delete this one"
+        )
+
+
+def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) -> ImageData:
+    """The scenario's images, or those of its fallback where they are not found."""
+    try:
+        return data_sets.load(scenario.data.set, root, download=download)
+    except DataNotFoundError:
+        if not scenario.data.fallback:
+            raise
+        return data_sets.load(scenario.data.fallback)
+
+
+def train_classifier(
+    scenario: Scenario,
+    data: ImageData,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+    processes: Processes = ALONE,
+) -> nn.Module:
+    """The scenario's own classifier, trained or taken up where its training stopped."""
+    training = classifier_stage(scenario, data, device, processes=processes)
+    history = loop.run(training, folder / "classifier", display)
+    weights = training.averaged.state_dict()
+    finish(folder, training, weights, history, scenario=scenario, data=data)
+    return training.averaged
+
+
+def train_purifier(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+    processes: Processes = ALONE,
+) -> VAEPurifier:
+    """The paper's purifier on top of `classifier`."""
+    training = purifier_stage(
+        scenario, data, classifier, device, folder=folder / "purifier", processes=processes
+    )
+    done = checkpoint.epochs_done(folder / "purifier", training.identity)
+    if training.uses_bank() and done < training.epochs:
+        chunks = training.batches.chunks()
+        advance = display.start("bank of attacked images", 0, 1, chunks)
+        training.batches.prepare(done, advance)
+    history = loop.run(training, folder / "purifier", display)
+    purifier = training.result()
+    weights = purifier.deployed_state()
+    bank = training.batches.seconds if training.uses_bank() else 0.0
+    finish(folder, training, weights, history, scenario=scenario, data=data, bank_seconds=bank)
+    return purifier.deployed()
+
+
+def harden(
+    scenario: Scenario,
+    data: ImageData,
+    classifier: Frozen,
+    folder: Path,
+    device: torch.device,
+    display: Display,
+    processes: Processes = ALONE,
+    *,
+    start: VAEPurifier | None,
+) -> VAEPurifier:
+    """The purifier after training against attacks on the whole defence, from `start` or from
+    scratch."""
+    training = hardening_stage(scenario, data, classifier, device, start=start, processes=processes)
+    history = loop.run(training, folder / "hardening", display)
+    purifier = training.result()
+    weights = purifier.deployed_state()
+    finish(folder, training, weights, history, scenario=scenario, data=data)
+    return purifier
+
+
+def finish(
+    folder: Path,
+    training: Stage,
+    weights: dict[str, torch.Tensor],
+    history: list[Row],
+    *,
+    scenario: Scenario,
+    data: ImageData,
+    bank_seconds: float | None = None,
+) -> None:
+    """Write `<stage>.safetensors`, and `<stage>.json` which says where it comes from.
+
+    If both are there already, they keep the date and revision of when they were made.
+    """
+    if not training.processes.is_first:
+        return
+    path, record = folder / f"{training.name}.safetensors", folder / f"{training.name}.json"
+    if path.exists() and record.exists():
+        found = files.read_json(record)
+        if (found.get("identity"), found.get("sha256")) == (training.identity, files.sha256(path)):
+            return
+    tensor_files.save(path, weights)
+    files.write_json(
+        record,
+        {
+            "what": training.name,
+            "identity": training.identity,
+            "sha256": files.sha256(path),
+            "scenario": as_table(scenario),
+            "data": {
+                "name": data.name,
+                "fingerprint": data.fingerprint,
+                "training_images": len(data.train),
+                "validation_images": len(data.validation),
+            },
+            "first_losses": training.first_losses,
+            **({} if bank_seconds is None else {"bank_seconds": bank_seconds}),
+            "history": history,
+            "provenance": provenance(),
+        },
+    )

@@ -1,0 +1,33 @@
+"""The short verdict on a defence in training."""
+
+from collections.abc import Callable
+
+import torch
+
+from carso.data import ImageData
+from carso.randomness import generator
+from carso.training.hardening import HardeningStage
+from carso.training.validation_attack import by_samples, judged
+
+
+def test_numbers_of_candidates_are_compared_on_the_same_examples(
+    new_stage: Callable[..., HardeningStage], bars: ImageData, short_validation: None
+) -> None:
+    defence = new_stage().judged
+    few, threat = bars.validation.balanced(8), new_stage().threat
+    defence.seed(0)
+    found = by_samples(
+        defence, few, counts=(defence.samples, 1), threat=threat, source=generator(0, "x")
+    )
+    defence.seed(0)
+    own = defence.samples
+    accuracy, attacked = judged(
+        defence, few, torch.device("cpu"), threat=threat, source=generator(0, "x")
+    )
+    assert set(found) == {own, 1}
+    assert defence.samples == own
+    assert 0 <= attacked <= accuracy
+    assert all(
+        0 <= value <= 1 and value * len(few) == int(value * len(few)) for value in found.values()
+    )
+    assert attacked <= found[own] + 1e-9  # which asks nothing of the clean image
