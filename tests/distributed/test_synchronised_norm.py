@@ -71,7 +71,7 @@ try:
     found["own"] = processes.first_then_others(fails(False))
 except CarsoError as error:
     found["own"] = [str(error), error.alone]
-found["agree"] = [processes.all_equal("x"), processes.agree(min(index, 1))]
+found["equal"] = [processes.all_equal("x"), processes.all_equal(min(index, 1))]
 files.write_json(folder / f"{index}.json", found)
 """
 
@@ -138,7 +138,7 @@ def test_all_are_told_what_the_first_has(folder: Path) -> None:
     for found in written(folder):
         assert found["told"] == {"a": [1, 2.5, None], "from": 0}
         assert found["turn"] == 5
-        assert found["agree"] == [True, False]
+        assert found["equal"] == [True, False]
 
 
 def test_a_mistake_of_the_first_is_one_of_all_and_that_of_another_its_own(folder: Path) -> None:
