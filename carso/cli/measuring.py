@@ -68,7 +68,7 @@ def evaluate(
 
     Stopped and called again, it goes on.
     """
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
     from carso.report.progress import progress
     from carso.report.write import terminal

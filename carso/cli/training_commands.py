@@ -166,8 +166,7 @@ def run_scenario(
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
-    from carso.distributed.launchers import first_process
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import first_process, launch
     from carso.report.progress import progress
     from carso.training.train import load_data
     from carso.training.train import train as train_all

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Generator
 
-from carso.distributed.processes import ALONE, OtherEndedError, Processes, check_launch, collective
+from carso.distributed.launchers import check_launch
+from carso.distributed.processes import ALONE, OtherEndedError, Processes, collective
 from carso.errors import CarsoError
 from carso.randomness import Share, normal, shared, uniform
 from carso.training.loop import batches_in
