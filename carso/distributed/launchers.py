@@ -110,7 +110,8 @@ def engine(device: torch.device, devices: int, nodes: int) -> Fabric:
     for library in ("lightning.fabric", "lightning_fabric"):  # what it would tell of each process
         logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message="The `srun` command is available")
-    warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
+    for what in ("find_unused_parameters=True was specified", "`broadcast_buffers` is deprecated"):
+        warnings.filterwarnings("ignore", message=what)
     return Fabric(
         accelerator=device.type,
         devices=devices,

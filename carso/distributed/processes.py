@@ -88,7 +88,8 @@ class Processes:
         """`module` for passes whose gradients are to be those of all processes: its forward, and
         what `methods` names. Other passes, such as an attack's, go through `module` itself.
 
-        Under data parallelism (DDP) gradients travel while the others are still computed.
+        Under data parallelism (DDP) gradients travel while the others are still computed. Where
+        there are several passes before `backward`, they must take the same parameters.
         """
         if self.fabric is None:
             return module
