@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from carso.attacks.margin import margins
 from carso.classifiers.frozen import freeze
@@ -16,10 +19,10 @@ from carso.randomness import generator, seeded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Through:
+class AttackedView:
     """Which scores of a defence an attack differentiates; see `Carso.view`."""
 
-    view: str = "mean-logits"
+    name: str = "mean-logits"
     draws: int = 1
     samples: int | None = None
     """Candidates per draw; None: as many as the defence itself takes."""
@@ -30,12 +33,12 @@ class Through:
         many = "candidate" if self.samples == 1 else "candidates"
         size = "" if self.samples is None else f", {self.samples} {many}"
         draws = f", {self.draws} draws" if self.draws > 1 else ""
-        return f"{self.view}{draws}{size}{noise}"
+        return f"{self.name}{draws}{size}{noise}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What independent draws of the subject say of images."""
+    """What independent draws of the model say of images."""
 
     right: Tensor
     """How many draws label each image right, int64 (B,)."""
@@ -48,10 +51,18 @@ class AttackedModel(Protocol):
 
     name: str
     stochastic: bool
+    """Whether two passes of the same images differ."""
     classifier: nn.Module
     """What the transfer attack sees."""
 
-    def model(self, through: Through) -> nn.Module: ...
+    @property
+    def defence(self) -> Carso | None:
+        """The defence, if it is one."""
+        ...
+
+    def view(self, through: AttackedView) -> nn.Module:
+        """What an attack differentiates."""
+        ...
 
     def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """One draw: labels (B,) and scores on the scale of logits (B, K)."""
@@ -59,7 +70,13 @@ class AttackedModel(Protocol):
 
     def reseed(self, seed: int) -> None: ...
 
-    def description(self) -> dict[str, Any]: ...
+    def description(self) -> dict[str, Any]:
+        """What a record says of it."""
+        ...
+
+    def components(self) -> dict[str, Any]:
+        """All that its answers come from, besides what `description` says."""
+        ...
 
 
 class AttackedDefence:
@@ -71,9 +88,9 @@ class AttackedDefence:
         self.defence, self.name = defence, name
         self.classifier: nn.Module = defence.classifier
 
-    def model(self, through: Through) -> nn.Module:
+    def view(self, through: AttackedView) -> nn.Module:
         return self.defence.view(
-            through.view, draws=through.draws, samples=through.samples, fixed=through.fixed
+            through.name, draws=through.draws, samples=through.samples, fixed=through.fixed
         )
 
     @torch.no_grad()
@@ -98,17 +115,64 @@ class AttackedDefence:
             **({"anchor": self.defence.anchor} if anchored else {}),
         }
 
+    def components(self) -> dict[str, Any]:
+        return {
+            "classifier": self.defence.classifier,
+            "final_classifier": self.defence.final_classifier,
+            "purifier": self.defence.purifier,
+        }
+
+
+class MeanOverDraws(nn.Module):
+    """The mean logits of a noisy `model` over `draws` passes of the same images.
+
+    A pass is computed again on the way back instead of being kept, so that many draws take the
+    memory of one. With a `seed` every call draws the same noise from torch's global generator.
+    """
+
+    def __init__(self, model: nn.Module, draws: int, seed: int | None = None) -> None:
+        super().__init__()
+        self.model, self.draws, self.seed = model, draws, seed
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.seed is None:
+            return self.mean(images)
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            return self.mean(images)
+
+    def mean(self, images: Tensor) -> Tensor:
+        one: Callable[[Tensor], Tensor] = self.model
+        if torch.is_grad_enabled() and images.requires_grad:
+            one = partial(checkpoint, self.model, use_reentrant=False)
+        logits = one(images)
+        for _ in range(self.draws - 1):
+            logits = logits + one(images)
+        return logits / self.draws
+
 
 class AttackedClassifier:
-    """Any module from images in [0, 1] to logits: every view of it is the module itself."""
+    """Any module from images in [0, 1] to logits.
 
-    def __init__(self, classifier: nn.Module, name: str = "classifier") -> None:
+    Its only score is its logits, so every view without noise is the module itself. Of a noisy one
+    a view averages as many draws as an attack asks for.
+    """
+
+    defence = None
+
+    def __init__(
+        self, classifier: nn.Module, name: str = "classifier", *, stochastic: bool = False
+    ) -> None:
         self.classifier: nn.Module = freeze(classifier)
-        self.name = name
-        self.stochastic = False
+        self.name, self.stochastic = name, stochastic
 
-    def model(self, through: Through) -> nn.Module:
-        return self.classifier
+    def view(self, through: AttackedView) -> nn.Module:
+        draws = through.draws * (through.samples or 1)
+        if not self.stochastic or (draws == 1 and not through.fixed):
+            return self.classifier
+        return MeanOverDraws(
+            self.classifier, draws, torch.initial_seed() if through.fixed else None
+        )
 
     @torch.no_grad()
     def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +190,10 @@ class AttackedClassifier:
         torch.manual_seed(seed)  # for modules that draw from the global generator
 
     def description(self) -> dict[str, Any]:
-        return {"kind": "classifier"}
+        return {"kind": "classifier", **({"stochastic": True} if self.stochastic else {})}
+
+    def components(self) -> dict[str, Any]:
+        return {"classifier": self.classifier}
 
 
 def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:
@@ -137,7 +204,7 @@ def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:
 
 
 def verdict(
-    subject: AttackedModel,
+    model: AttackedModel,
     images: Tensor,
     labels: Tensor,
     *,
@@ -149,9 +216,9 @@ def verdict(
     right = torch.zeros(len(images), dtype=torch.int64)
     margin = torch.zeros(len(images))
     with seeded(seed, "verdict", *path):
-        subject.reseed(generator(seed, "verdict", *path).initial_seed())
+        model.reseed(generator(seed, "verdict", *path).initial_seed())
         for _ in range(draws):
-            predicted, scores = subject.answers(images)
+            predicted, scores = model.answers(images)
             answered = ~scores.isnan().any(dim=1)  # argmax makes the first class of a NaN
             right += ((predicted == labels) & answered).cpu()
             margin += margins(scores, labels).cpu() / draws

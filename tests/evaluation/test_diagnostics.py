@@ -12,13 +12,13 @@ import carso
 from carso import data
 from carso.attacks.auto_attack import APGD
 from carso.defence.defence import Carso
-from carso.evaluation.attacked_model import AttackedDefence, Through
-from carso.evaluation.diagnostics.diagnosis import Examination
+from carso.evaluation.attacked_model import AttackedDefence, AttackedView
+from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import coarse, gradients, health, reasons_against
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, apgd, margin
-from carso.evaluation.protocol import fight
-from carso.evaluation.resume import FinishedParts
+from carso.evaluation.protocol import run_attacks
+from carso.evaluation.resume import FinishedResults
 from carso.evaluation.suites import suite
 from carso.threats.linf import Linf
 
@@ -31,7 +31,7 @@ def with_attacks(*attacks: PlannedAttack) -> Suite:
 
 
 def evaluated(model: nn.Module, images: Tensor, labels: Tensor, **settings: Any) -> dict[str, Any]:
-    plan = with_attacks(margin(10, 1, Through()), apgd("ce", 10, Through()))
+    plan = with_attacks(margin(10, 1, AttackedView()), apgd("ce", 10, AttackedView()))
     return carso.evaluate(model, images, labels, **{"eps": EPS, "suite": plan, **settings})
 
 
@@ -108,7 +108,7 @@ class Rounded(Scaled):
 def test_logits_that_saturate_the_loss_are_found(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    plan = with_attacks(apgd("ce", 10, Through()))
+    plan = with_attacks(apgd("ce", 10, AttackedView()))
     record = evaluated(Scaled(classifier), images, labels, suite=plan)
     (attack,) = record["attacks"]
     assert attack["gradients"]["zero"] > 0.5
@@ -172,7 +172,7 @@ def test_a_defence_whose_own_output_is_masked_is_found(
     with torch.no_grad():
         labels = network(images).argmax(dim=1)
     model = Carso(network, purifier(size=0.01), samples=4)
-    plan = with_attacks(apgd("ce", 10, Through(view="released")))
+    plan = with_attacks(apgd("ce", 10, AttackedView(name="released")))
     record = evaluated(model, images, labels, suite=plan)
     (attack,) = record["attacks"]
     assert attack["own_output"]
@@ -186,7 +186,7 @@ def test_a_defence_whose_own_output_is_masked_is_found(
 def test_an_attack_that_is_too_weak_is_found(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    record = evaluated(classifier, images, labels, suite=with_attacks(margin(1, 1, Through())))
+    record = evaluated(classifier, images, labels, suite=with_attacks(margin(1, 1, AttackedView())))
     assert {"more effort", "masking"} & failed(record)
 
 
@@ -194,28 +194,28 @@ def test_the_shipped_defence_attacked_as_published_had_no_gradients() -> None:
     """More than nine of ten gradients of the released log-odds are NaN."""
     defence = carso.load("fashion")
     images, labels = data.load("fashion-embedded").test.balanced(10).batch(slice(None))
-    case = Evaluation(
-        subject=AttackedDefence(defence), images=images, labels=labels,
+    evaluation = Evaluation(
+        model=AttackedDefence(defence), images=images, labels=labels,
         threat=Linf(eps=defence.scenario.threat.eps), seed=0, draws=2, samples=1, classes=10,
     )  # fmt: skip
     plan = with_attacks(
-        apgd("ce", 4, Through(view="released")),
-        replace(apgd("ce", 4, Through(samples=1)), name="healthy"),
+        apgd("ce", 4, AttackedView(name="released")),
+        replace(apgd("ce", 4, AttackedView(samples=1)), name="healthy"),
     )
     plan = replace(plan, independent=True)
-    battle = fight(
-        case, plan, FinishedParts(None, {}), chunk=10, counted=lambda *_: lambda done: None
+    results = run_attacks(
+        evaluation, plan, FinishedResults(None, {}), chunk=10, counted=lambda *_: lambda done: None
     )
-    released, healthy = (health(battle, number) for number in range(2))
+    released, healthy = (health(results, number) for number in range(2))
     assert released["shares"]["nan"] > 0.9
     assert healthy["shares"] == {"nan": 0, "infinite": 0, "zero": 0}
     (reason, *_) = reasons_against(plan.attacks[0], released)
     assert reason.startswith("nearly all gradients were NaN")
-    exam = Examination(case=case, plan=plan, battle=battle, training_kl=None)
-    assert gradients(exam).figures["sound"] == ["healthy"]
+    context = DiagnosticContext(evaluation=evaluation, plan=plan, results=results, training_kl=None)
+    assert gradients(context).figures["sound"] == ["healthy"]
     alone = replace(plan, attacks=plan.attacks[:1])
-    only = replace(battle, outcomes=battle.outcomes[:1], after=battle.after[:1])
-    spoiled = Examination(case=case, plan=alone, battle=only, training_kl=None)
+    only = replace(results, outcomes=results.outcomes[:1], after=results.after[:1])
+    spoiled = DiagnosticContext(evaluation=evaluation, plan=alone, results=only, training_kl=None)
     assert gradients(spoiled).ok is False
 
 
@@ -266,9 +266,9 @@ def test_so_it_is_where_attacks_come_after_it(
 # Pieces.
 
 
-def planned(through: Through | None = None) -> PlannedAttack:
+def planned(through: AttackedView | None = None) -> PlannedAttack:
     attack = APGD(loss="ce")
-    return PlannedAttack(name="attack", what="", attack=attack, through=through or Through())
+    return PlannedAttack(name="attack", what="", attack=attack, through=through or AttackedView())
 
 
 def found(

@@ -16,7 +16,7 @@ import carso
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import AttackedDefence, Through, verdict
+from carso.evaluation.attacked_model import AttackedDefence, AttackedView, verdict
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import margin
 from carso.evaluation.suites import suite
@@ -92,14 +92,14 @@ class Stopping:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
         self.at: int | None = None
-        for kind in ("attacked", "judged"):
+        for kind in ("run_attack", "judge"):
             monkeypatch.setattr(Evaluation, kind, self.watched(kind, getattr(Evaluation, kind)))
 
     def watched(self, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
+        def call(evaluation: Evaluation, *given: Any, **named: Any) -> Any:
             if len(self.calls) == self.at:
                 raise KeyboardInterrupt
-            result = method(case, *given, **named)
+            result = method(evaluation, *given, **named)
             path = [str(value) for value in given if isinstance(value, str | int)]
             self.calls.append(" ".join([kind, *path]))
             return result
@@ -147,7 +147,7 @@ def test_finished_pieces_are_not_made_again(
     evaluated(defence, images, labels, chunk=5, out=tmp_path / "whole.json")
     pieces, out = list(stopping.calls), tmp_path / "stopped.json"
     stopping.calls.clear()
-    stopping.at = pieces.index("judged clean 1")
+    stopping.at = pieces.index("judge clean 1")
     with pytest.raises(KeyboardInterrupt):
         evaluated(defence, images, labels, chunk=5, out=out)
     stopping.at = None
@@ -215,7 +215,7 @@ def test_a_finished_record_may_be_made_again(
     assert path.read_bytes() == before
 
 
-# Worst case, examples.
+# Worst evaluation, examples.
 
 
 def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
@@ -230,8 +230,9 @@ def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
     sizes = (kept["examples"] - images).abs().amax(dim=(1, 2, 3))
     assert sizes.max() <= EPS + 1e-6
     assert record["images"]["worst_size"] == pytest.approx(sizes.tolist(), abs=1e-5)
-    subject = AttackedDefence(defence)
-    fresh = verdict(subject, kept["examples"], labels, draws=5, seed=0, path=("final", 0))
+    fresh = verdict(
+        AttackedDefence(defence), kept["examples"], labels, draws=5, seed=0, path=("final", 0)
+    )
     assert record["images"]["worst_right"] == fresh.right.tolist()
     untouched = [name == "" for name in record["images"]["worst_attack"]]
     assert torch.equal(kept["examples"][untouched], images[untouched])
@@ -391,7 +392,7 @@ def test_two_attacks_of_one_name_are_refused(
 ) -> None:
     """The second would be taken to be finished when the first is."""
     tiny = suite("tiny", seed=0, samples=1)
-    twice = (margin(5, 1, Through()), margin(10, 1, Through()))
+    twice = (margin(5, 1, AttackedView()), margin(10, 1, AttackedView()))
     with pytest.raises(CarsoError, match="margin@mean-logits") as error:
         carso.evaluate(classifier, images, labels, eps=EPS, suite=replace(tiny, attacks=twice))
     assert "\n" not in str(error.value)
@@ -480,7 +481,7 @@ def test_a_stochastic_module_is_judged_on_several_draws(
 def test_a_stochastic_module_meets_other_noise_than_its_attacker(
     classifier: nn.Module, images: Tensor, labels: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: dict[str, list[float]] = {"attacked": [], "judged": []}
+    drawn: dict[str, list[float]] = {"run_attack": [], "judge": []}
     occasion = ["elsewhere"]
 
     class Listening(Noisy):
@@ -491,20 +492,20 @@ def test_a_stochastic_module_meets_other_noise_than_its_attacker(
             return super().forward(x)
 
     def watched(kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
+        def call(evaluation: Evaluation, *given: Any, **named: Any) -> Any:
             occasion[0] = kind
             try:
-                return method(case, *given, **named)
+                return method(evaluation, *given, **named)
             finally:
                 occasion[0] = "elsewhere"
 
         return call
 
-    for kind in ("attacked", "judged"):
+    for kind in ("run_attack", "judge"):
         monkeypatch.setattr(Evaluation, kind, watched(kind, getattr(Evaluation, kind)))
     evaluated(Listening(classifier), images, labels)
-    assert len(set(drawn["judged"])) == len(drawn["judged"]) > 20
-    assert not set(drawn["judged"]) & set(drawn["attacked"])
+    assert len(set(drawn["judge"])) == len(drawn["judge"]) > 20
+    assert not set(drawn["judge"]) & set(drawn["run_attack"])
 
 
 class WithNorm(nn.Module):
