@@ -11,6 +11,7 @@ from torch import Tensor
 
 from carso.evaluation.diagnostics.gradient_health import health, reasons_against
 from carso.evaluation.evaluation import Evaluation, Outcome
+from carso.evaluation.identity import examples_identity
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import AttackResults
 from carso.evaluation.record import FEW, FORMAT, attack_settings
@@ -51,6 +52,7 @@ def assembled(
             "worst_margin": rounded(results.final.margin),
             "worst_size": rounded(sizes(results.worst.examples, evaluation.images)),
         },
+        "worst_examples": examples_identity(results.worst.examples),
     }
     record["verdict"] = verdict_sentence(record)
     return record

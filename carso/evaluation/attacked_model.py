@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from carso.attacks.margin import margins
 from carso.classifiers.frozen import freeze
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
+from carso.evaluation.mean_over_draws import MeanOverDraws
 from carso.randomness import generator, seeded
 
 
@@ -121,34 +119,6 @@ class AttackedDefence:
             "final_classifier": self.defence.final_classifier,
             "purifier": self.defence.purifier,
         }
-
-
-class MeanOverDraws(nn.Module):
-    """The mean logits of a noisy `model` over `draws` passes of the same images.
-
-    A pass is computed again on the way back instead of being kept, so that many draws take the
-    memory of one. With a `seed` every call draws the same noise from torch's global generator.
-    """
-
-    def __init__(self, model: nn.Module, draws: int, seed: int | None = None) -> None:
-        super().__init__()
-        self.model, self.draws, self.seed = model, draws, seed
-
-    def forward(self, images: Tensor) -> Tensor:
-        if self.seed is None:
-            return self.mean(images)
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            return self.mean(images)
-
-    def mean(self, images: Tensor) -> Tensor:
-        one: Callable[[Tensor], Tensor] = self.model
-        if torch.is_grad_enabled() and images.requires_grad:
-            one = partial(checkpoint, self.model, use_reentrant=False)
-        logits = one(images)
-        for _ in range(self.draws - 1):
-            logits = logits + one(images)
-        return logits / self.draws
 
 
 class AttackedClassifier:

@@ -14,14 +14,25 @@ from carso.attacks.saved import read_examples
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation import record as records
-from carso.evaluation.assemble import assembled, rounded, sizes
+from carso.evaluation.assemble import assembled
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.run_diagnostics import run_diagnostics
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.gallery import gallery
-from carso.evaluation.identity import images_identity, model_identity, weights
+from carso.evaluation.identity import (
+    examples_identity,
+    images_identity,
+    model_identity,
+    weights,
+)
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.preparation import as_found, planned, prepared
+from carso.evaluation.preparation import (
+    as_found,
+    check_places,
+    check_request,
+    planned,
+    prepared,
+)
 from carso.evaluation.protocol import AttackResults, Counted, run_attacks
 from carso.evaluation.resume import FinishedResults
 from carso.storage import tensor_files
@@ -97,7 +108,7 @@ def evaluate(
         if path is not None and path.exists() and not again:
             before = records.read(path)
             asked = request(samples or before["suite"]["samples"])  # measured then, for the same
-            if records.same(before, asked.settings) and holds(kept_examples, before, images):
+            if records.same(before, asked.settings) and holds(kept_examples, before):
                 return before
         asked = request(samples)
         return computed(
@@ -166,32 +177,6 @@ def opened(path: Path | None, settings: dict[str, Any], processes: Processes) ->
     return FinishedResults(folder, settings)
 
 
-def check_request(model: nn.Module, *, draws: int, samples: int, chunk: int) -> None:
-    if not isinstance(model, nn.Module):
-        raise CarsoError(
-            "evaluate takes a defence or a torch.nn.Module from images to logits, got "
-            f"{type(model).__name__}"
-        )
-    if min(draws, chunk) < 1 or samples < 0:
-        raise CarsoError(
-            f"draws and chunk are at least 1 and samples not negative, got {draws}, {chunk} and "
-            f"{samples}"
-        )
-    if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
-        raise CarsoError("evaluate computes in float32: give it model.float()")
-
-
-def check_places(path: Path | None, save_examples: Path | None, processes: Processes) -> None:
-    """Refuse files that cannot be written, before hours are spent."""
-    if save_examples is not None and save_examples.suffix != ".safetensors":
-        raise CarsoError(f"examples are saved as .safetensors, got {save_examples.name}")
-    if processes.world_size > 1 and path is None:
-        raise CarsoError("many processes share an evaluation through a file: give out")
-    for place in (path, save_examples):
-        if place is not None and place.is_dir():
-            raise CarsoError(f"cannot write {place}: it is a folder")
-
-
 def settings_of(evaluation: Evaluation, plan: Suite, *, chunk: int, weights: str) -> dict[str, Any]:
     """All that decides the result: what is asked of whom, on what."""
     model = evaluation.model
@@ -230,13 +215,9 @@ def write_examples(path: Path, evaluation: Evaluation, results: AttackResults) -
     )
 
 
-def holds(path: Path | None, record: dict[str, Any], images: Tensor) -> bool:
+def holds(path: Path | None, record: dict[str, Any]) -> bool:
     """Whether the examples of a record lie at `path`, if they are asked for at all."""
     if path is None:
         return True
-    if not path.exists():
-        return False
-    found = read_examples(path)
-    same = torch.equal(found["images"], images.detach().cpu().float())
-    measured = rounded(sizes(found["examples"], found["images"])) if same else None
-    return bool(measured == record["images"]["worst_size"])
+    wanted = record.get("worst_examples")
+    return path.exists() and wanted == examples_identity(read_examples(path)["examples"])

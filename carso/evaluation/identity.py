@@ -54,6 +54,11 @@ def images_identity(images: Tensor, labels: Tensor) -> dict[str, Any]:
     return {"count": len(images), "sha256": found.hexdigest()}
 
 
+def examples_identity(examples: Tensor) -> str:
+    """Which adversarial images these are."""
+    return tensor_files.fingerprint({"examples": examples})
+
+
 def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 

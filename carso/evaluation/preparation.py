@@ -23,6 +23,32 @@ from carso.randomness import seeded
 from carso.threats.linf import Linf
 
 
+def check_request(model: nn.Module, *, draws: int, samples: int, chunk: int) -> None:
+    if not isinstance(model, nn.Module):
+        raise CarsoError(
+            "evaluate takes a defence or a torch.nn.Module from images to logits, got "
+            f"{type(model).__name__}"
+        )
+    if min(draws, chunk) < 1 or samples < 0:
+        raise CarsoError(
+            f"draws and chunk are at least 1 and samples not negative, got {draws}, {chunk} and "
+            f"{samples}"
+        )
+    if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
+        raise CarsoError("evaluate computes in float32: give it model.float()")
+
+
+def check_places(path: Path | None, save_examples: Path | None, processes: Processes) -> None:
+    """Refuse files that cannot be written, before hours are spent."""
+    if save_examples is not None and save_examples.suffix != ".safetensors":
+        raise CarsoError(f"examples are saved as .safetensors, got {save_examples.name}")
+    if processes.world_size > 1 and path is None:
+        raise CarsoError("many processes share an evaluation through a file: give out")
+    for place in (path, save_examples):
+        if place is not None and place.is_dir():
+            raise CarsoError(f"cannot write {place}: it is a folder")
+
+
 def prepared(
     model: nn.Module,
     images: Tensor,

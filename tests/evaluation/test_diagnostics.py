@@ -13,6 +13,7 @@ from carso import data
 from carso.attacks.auto_attack import APGD
 from carso.defence.defence import Carso
 from carso.evaluation.attacked_model import AttackedDefence, AttackedView
+from carso.evaluation.diagnostics.candidates import precision
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import coarse, gradients, health, reasons_against
 from carso.evaluation.evaluation import Evaluation
@@ -181,6 +182,66 @@ def test_a_defence_whose_own_output_is_masked_is_found(
     assert diagnosis(record, "masking")["figures"]["masked"]
     assert diagnosis(record, "precision")["figures"]["released_infinite"] > 0.5
     assert diagnosis(record, "precision")["ok"]  # the defence's own aggregation is exact
+
+
+class Cancelling(nn.Module):
+    """Logits far from zero: float32 has no digits left for what tells the classes apart."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.network(x) + 1e9) - 1e9  # type: ignore[no-any-return]
+
+
+def test_answers_that_float32_decides_are_found(
+    classifier: nn.Module, purifier: type, images: Tensor, labels: Tensor
+) -> None:
+    rounding = Carso(classifier, purifier(), samples=2, final_classifier=Cancelling(classifier))
+    found = precision(context_of(rounding, images, labels))
+    assert found.ok is False
+    assert found.figures["labels_changed"] > 0.3
+    assert "decided by rounding" in found.verdict
+    before = {name: value.dtype for name, value in rounding.state_dict().items()}
+    assert set(before.values()) == {torch.float32}  # it is left as it was
+    exact = precision(context_of(Carso(classifier, purifier(), samples=2), images, labels))
+    assert exact.ok
+    assert exact.figures["labels_changed"] == 0
+    assert 0 < exact.figures["largest_error"] < 1e-3  # another arithmetic, not the same once more
+
+
+class Single(nn.Module):
+    """It turns images to float32 itself, so that there is no more precise reference."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x.float())  # type: ignore[no-any-return]
+
+
+def test_a_classifier_without_float64_is_not_judged_by_it(
+    classifier: nn.Module, purifier: type, images: Tensor, labels: Tensor
+) -> None:
+    defence = Carso(classifier, purifier(), samples=2, final_classifier=Single(classifier))
+    found = precision(context_of(defence, images, labels))
+    assert found.ok is None
+    assert "does not compute in float64" in found.verdict
+
+
+def context_of(defence: Carso, images: Tensor, labels: Tensor) -> DiagnosticContext:
+    """Where nothing has been attacked."""
+    evaluation = Evaluation(
+        model=AttackedDefence(defence), images=images, labels=labels, threat=Linf(eps=EPS),
+        seed=0, draws=1, samples=1, classes=5,
+    )  # fmt: skip
+    plan = with_attacks()
+    results = run_attacks(
+        evaluation, plan, FinishedResults(None, {}), chunk=12, counted=lambda *_: lambda done: None
+    )
+    return DiagnosticContext(evaluation=evaluation, plan=plan, results=results, training_kl=None)
 
 
 def test_an_attack_that_is_too_weak_is_found(

@@ -13,14 +13,22 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 import carso
+from carso.attacks.auto_attack import AutoAttack
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import AttackedDefence, AttackedView, verdict
+from carso.evaluation.attacked_model import (
+    AttackedClassifier,
+    AttackedDefence,
+    AttackedView,
+    verdict,
+)
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import margin
+from carso.evaluation.preparation import planned
 from carso.evaluation.suites import suite
 from carso.storage import tensor_files
+from carso.threats.linf import Linf
 
 Timeless = Callable[[Any], Any]
 EPS = 0.03
@@ -201,21 +209,70 @@ def test_other_weights_are_another_evaluation(
         evaluated(classifier, images, labels, out=tmp_path / "record.json")
 
 
-def test_a_finished_record_may_be_made_again(
-    classifier: nn.Module, images: Tensor, labels: Tensor, tmp_path: Path
-) -> None:
+def test_a_finished_evaluation_returns_its_record(
+    classifier: nn.Sequential, images: Tensor, labels: Tensor, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     path = tmp_path / "record.json"
-    for _ in range(2):
-        evaluated(classifier, images, labels, out=path)
+    first = evaluated(classifier, images, labels, out=path)
     before = path.read_bytes()
+    calls = Stopping(monkeypatch).calls
+    assert evaluated(classifier, images, labels, out=path) == json.loads(json.dumps(first))
+    assert calls == []
+    assert path.read_bytes() == before
     with pytest.raises(CarsoError, match="other seed"):
         evaluated(classifier, images, labels, seed=1, out=path)
     with pytest.raises(CarsoError, match="with other attacks, samples, chunk"):
         evaluated(classifier, images, labels, samples=3, chunk=2, out=path)
-    assert path.read_bytes() == before
+    with torch.no_grad():
+        classifier.out.bias += 1e-3
+    with pytest.raises(CarsoError, match="other subject"):
+        evaluated(classifier, images, labels, out=path)
+    assert (path.read_bytes(), calls) == (before, [])
 
 
-# Worst evaluation, examples.
+def test_it_is_made_again_where_that_is_asked_for_or_needed(
+    defence: Carso, images: Tensor, labels: Tensor, tmp_path: Path, timeless: Timeless,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path, examples = tmp_path / "record.json", tmp_path / "worst.safetensors"
+    attacks = ("margin@mean-logits",)
+    settings: dict[str, Any] = {"attacks": attacks, "draws": 2, "out": path}
+    first = evaluated(defence, images, labels, **settings)
+    assert first["suite"]["gradient_cosine"] is not None
+    calls = Stopping(monkeypatch).calls
+    further: list[tuple[dict[str, Any], bool]] = [
+        ({}, False),
+        ({"again": True}, True),
+        ({"save_examples": examples}, True),  # they are not there yet
+        ({"save_examples": examples}, False),
+    ]
+    for asked, made in further:
+        calls.clear()
+        record = evaluated(defence, images, labels, **settings, **asked)
+        assert bool(calls) == made, asked
+        assert timeless(json.loads(json.dumps(record))) == timeless(json.loads(json.dumps(first)))
+    evaluated(defence, images, labels, attacks=attacks, draws=2, seed=5, save_examples=examples)
+    calls.clear()
+    evaluated(defence, images, labels, **settings, save_examples=examples)  # those are others
+    assert calls
+
+
+def test_a_record_from_before_models_had_an_identity_is_known(
+    classifier: nn.Module, images: Tensor, labels: Tensor, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path = tmp_path / "record.json"
+    evaluated(classifier, images, labels, out=path, attacks=("square",))
+    old = json.loads(path.read_text())
+    del old["subject"]["model"]
+    path.write_text(json.dumps(old))
+    calls = Stopping(monkeypatch).calls
+    assert evaluated(classifier, images, labels, out=path, attacks=("square",)) == old
+    assert calls == []
+
+
+# Worst case, examples.
 
 
 def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
@@ -476,6 +533,84 @@ def test_a_stochastic_module_is_judged_on_several_draws(
     plain = evaluated(classifier, images, labels, draws=7)
     assert plain["suite"]["draws"] == 1
     assert set(plain["images"]["clean_right"]) == {0, 1}
+
+
+class Doubtful(nn.Module):
+    """A noisy classifier whose single gradients say little."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        noisy = (x + 0.4 * torch.randn_like(x)).clamp(0, 1)
+        return self.network(noisy)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["quick", "adaptive"])
+def test_a_stochastic_module_is_attacked_through_the_mean_of_draws(
+    name: str, classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    """As many as its gradients need, which is measured."""
+    attacks = ("margin@mean-logits",)
+    noisy, x, y = Doubtful(classifier), images[:4], labels[:4]
+    record = evaluated(noisy, x, y, suite=name, attacks=attacks, draws=1)
+    assert record["subject"]["stochastic"]
+    assert -1 <= record["suite"]["gradient_cosine"] < 0.9
+    samples = record["suite"]["samples"]
+    assert samples > 1
+    (attack,) = record["attacks"]
+    assert f"{samples} candidates" in attack["through"]
+    plain = evaluated(classifier, x, y, suite=name, attacks=attacks)
+    assert plain["suite"]["samples"] == 1
+    assert plain["suite"]["gradient_cosine"] is None  # nothing was measured
+    assert "stochastic" not in plain["subject"]
+
+
+def test_the_view_of_a_stochastic_module_is_a_mean_over_draws(
+    classifier: nn.Module, images: Tensor
+) -> None:
+    noisy = AttackedClassifier(Doubtful(classifier), stochastic=True)
+    with torch.random.fork_rng():
+        found = []
+        for view in (
+            noisy.view(AttackedView(draws=2, samples=3)),
+            lambda x: torch.stack([noisy.classifier(x) for _ in range(6)]).mean(dim=0),
+        ):
+            torch.manual_seed(1)
+            point = images.clone().requires_grad_(True)
+            scores = view(point)
+            found.append((scores.detach(), torch.autograd.grad(scores.sum(), point)[0]))
+        torch.testing.assert_close(found[0], found[1])
+        fixed = noisy.view(AttackedView(samples=2, fixed=True))
+        state = torch.get_rng_state()
+        assert torch.equal(fixed(images), fixed(images))
+        assert torch.equal(torch.get_rng_state(), state)
+    steady = AttackedClassifier(classifier)
+    assert steady.view(AttackedView(draws=2, samples=3)) is steady.classifier
+
+
+def test_standard_for_a_stochastic_module_is_autoattacks_answer_to_noise(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    """Version rand: twenty passes are averaged in a step of APGD-CE and APGD-DLR."""
+    noisy, steady = (
+        Evaluation(
+            model=AttackedClassifier(model, stochastic=stochastic), images=images, labels=labels,
+            threat=Linf(eps=EPS), seed=4, draws=5, samples=1, classes=5,
+        )
+        for model, stochastic in ((Doubtful(classifier), True), (classifier, False))
+    )  # fmt: skip
+    (attack,) = planned(noisy, "", (), None).attacks
+    assert attack.attack == AutoAttack(version="rand", seed=4)
+    assert "20 EoT" in attack.what
+    (attack,) = planned(steady, "standard", (), None).attacks
+    assert attack.attack == AutoAttack(version="standard", seed=4)
+    names = [
+        {attack.name for attack in planned(evaluation, "adaptive", (), None).attacks}
+        for evaluation in (noisy, steady)
+    ]
+    assert names[0] - names[1] == {"apgd-ce@mean-logits-fixed"}  # there is noise to hold fixed
 
 
 def test_a_stochastic_module_meets_other_noise_than_its_attacker(
