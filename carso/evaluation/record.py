@@ -41,7 +41,7 @@ def indented(value: Any, depth: int = 0) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-HOW = ("draws", "samples", "chunk")
+SUITE_SETTINGS = ("draws", "samples", "chunk")
 
 
 def refuse_another(path: Path, settings: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def refuse_another(path: Path, settings: dict[str, Any]) -> None:
         "suite": before["suite"]["name"] == settings["suite"]["name"],
         "attacks": [[attack[key] for key in ("name", "what")] for attack in before["attacks"]]
         == [list(attack[:2]) for attack in settings["attacks"]],
-        **{key: before["suite"][key] == settings["suite"][key] for key in HOW},
+        **{key: before["suite"][key] == settings["suite"][key] for key in SUITE_SETTINGS},
         "eps": before["threat"] == settings["threat"],
         "seed": before["seed"] == settings["seed"],
         "images": before["data"]["sha256"] == settings["data"]["sha256"],
