@@ -1,4 +1,4 @@
-"""Attack a defence, and report what came of it."""
+"""`carso evaluate`: attack a defence, and say how far to trust the number."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def evaluate(
 
     Stopped and called again, it goes on; finished, it prints the record that it has.
     """
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
     from carso.report.progress import progress
     from carso.report.write import terminal
@@ -79,10 +79,6 @@ def evaluate(
     place = prepare(device, threads)
     processes, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
-    label = suite or ("standard" if bare else "quick")
-    words = [*chosen, str(images)] if chosen else [label, str(images)]
-    if examples is not None:
-        words = [examples.stem]
     changed = {
         "bare": bare,
         "unhardened": unhardened,
@@ -92,10 +88,17 @@ def evaluate(
         f"eps-{eps}": eps is not None,
         f"seed-{seed}": seed != 0,
     }
+<<<<<<< HEAD:carso/cli/measuring.py
     kind = [word for word, asked in changed.items() if asked]
     name = "-".join([Path(defence).name, *kind, *words])
     path = out or Path("records") / f"{name}.json"
     before = changed_at(path)
+=======
+    asked = [*chosen] or [suite or ("standard" if bare else "quick")]
+    words = [*asked, str(images)] if examples is None else [examples.stem]
+    kind = [word for word, differs in changed.items() if differs]
+    path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
+>>>>>>> main:carso/cli/evaluate_command.py
     with progress(shown=processes.is_first) as bars:
         record = evaluate_by_name(
             defence,
@@ -127,6 +130,7 @@ def evaluate(
         return
     print("\n".join(terminal([record])))
     print(f"record: {path}  (carso report {path} makes tables and a page of it)")
+<<<<<<< HEAD:carso/cli/measuring.py
     if before is not None and before == changed_at(path):
         made = record["provenance"].get("made", "before")
         print(f"nothing was computed: the record was made {made}; --again makes it anew")
@@ -148,3 +152,5 @@ def report(
     print("\n".join(found))
     for path in written:
         print(f"wrote {path}")
+=======
+>>>>>>> main:carso/cli/evaluate_command.py
