@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carso.cli.options import (
+    AnyAccuracyOption,
     DataOption,
     DeviceOption,
     DevicesOption,
@@ -52,8 +53,10 @@ def train(
     data: DataOption = None,
     download: DownloadOption = False,
     classifier: Annotated[
-        Path | None, typer.Option(help="Weights to defend (or .py), instead of training some.")
+        Path | None,
+        typer.Option(help="Weights to defend (or .py, or a known name), not to train some."),
     ] = None,
+    any_accuracy: AnyAccuracyOption = False,
     preset: PresetOption = "",
     seed: SeedOption = None,
     device: DeviceOption = "auto",
@@ -63,6 +66,7 @@ def train(
     threads: ThreadsOption = 0,
 ) -> None:
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
+    from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
 
     run_scenario(
@@ -70,7 +74,8 @@ def train(
         run,
         data,
         download=download,
-        classifier=classifier,
+        classifier=classifier and weight_file(classifier),
+        any_accuracy=any_accuracy,
         seed=seed,
         device=device,
         devices=devices,
@@ -82,7 +87,10 @@ def train(
 
 def harden(
     classifier: Annotated[
-        Path, typer.Option(help="Weights of the scenario's network, or a .py with classifier().")
+        Path,
+        typer.Option(
+            help="Weights of the scenario's network, a .py with classifier(), or a known name."
+        ),
     ],
     scenario: Annotated[
         str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
@@ -90,6 +98,7 @@ def harden(
     layers: Annotated[
         str, typer.Option(help="Layers that the purifier reads, e.g. conv1,block2.conv.")
     ] = "",
+    any_accuracy: AnyAccuracyOption = False,
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
     preset: PresetOption = "",
@@ -106,9 +115,11 @@ def harden(
     """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
     from dataclasses import replace
 
+    from carso.classifiers.known_files import settled, weight_file
     from carso.scenario import parser
     from carso.threats.linf import Linf
 
+    classifier = weight_file(classifier)
     if not classifier.is_file():
         raise CarsoError(f"--classifier: there is no file {classifier}")
     settings = parser.read(scenario, preset=preset)
@@ -121,10 +132,11 @@ def harden(
     names = tuple(name.strip() for name in layers.split(",") if name.strip())
     if classifier.suffix == ".py" and not names:
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
+    network = settled(settings.classifier, classifier)
     settings = replace(
         settings,
         name=classifier.stem if classifier.suffix == ".py" else f"{settings.name}-hardened",
-        classifier=replace(settings.classifier, layers=names or settings.classifier.layers),
+        classifier=replace(network, layers=names or network.layers),
         purifier=replace(settings.purifier, attacks=None, training=None),
         hardening=replace(
             own,
@@ -140,6 +152,7 @@ def harden(
         data,
         download=download,
         classifier=classifier,
+        any_accuracy=any_accuracy,
         seed=seed,
         device=device,
         devices=devices,
@@ -156,6 +169,7 @@ def run_scenario(
     *,
     download: bool,
     classifier: Path | None,
+    any_accuracy: bool,
     seed: int | None,
     device: str,
     devices: int,
@@ -196,6 +210,7 @@ def run_scenario(
             device=place,
             display=bars,
             given=classifier,
+            check_accuracy=not any_accuracy,
             processes=processes,
         )
     if not processes.is_first:

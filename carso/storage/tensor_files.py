@@ -38,8 +38,8 @@ def load(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         except (SafetensorError, OSError) as error:
             raise CarsoError(f"{path} is damaged or no safetensors file: {error}") from None
-    if path.suffix not in {".pt", ".pth"}:
-        raise CarsoError(f"weights are .safetensors, .pt or .pth files, got {path.name}")
+    if path.suffix not in {".pt", ".pth", ".th"}:
+        raise CarsoError(f"weights are .safetensors, .pt, .pth or .th files, got {path.name}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises nearly anything

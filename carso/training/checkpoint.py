@@ -15,6 +15,7 @@ from torch import Tensor
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
 from carso.storage.tensor_files import few
+from carso.training.identity import differences
 
 INDEX = "checkpoint.json"
 
@@ -84,10 +85,7 @@ def index_of(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
         isinstance(table.get(key), kind) for key, kind in kinds.items()
     ):
         raise CarsoError(f"{index} is not a checkpoint of carso; delete {folder}")
-    found = table["identity"]
-    if found != identity:
-        keys = dict.fromkeys([*identity, *found])
-        changed = [key for key in keys if found.get(key) != identity.get(key)]
+    if changed := differences(table["identity"], identity):
         raise CarsoError(
             f"{folder} holds a checkpoint of other settings ({few(changed)} changed); "
             "choose another --run folder, or delete this one"

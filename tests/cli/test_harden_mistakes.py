@@ -8,7 +8,7 @@ from PIL import Image
 
 import carso
 from carso import data
-from carso.classifiers.registry import of_user
+from carso.classifiers.brought import of_user
 from carso.cli.main import app
 from carso.data import ImageData
 from carso.errors import CarsoError

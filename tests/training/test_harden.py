@@ -12,7 +12,7 @@ from support import fails, run, write_photos
 from torch import nn
 
 import carso
-from carso.classifiers.registry import of_user
+from carso.classifiers.brought import of_user
 from carso.classifiers.wide_resnet import WideResNet
 from carso.cli.main import main
 from carso.errors import CarsoError
