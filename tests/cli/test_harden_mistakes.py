@@ -117,7 +117,10 @@ def test_a_comment_in_the_users_file_is_no_other_classifier(
     del description["answers"]
     files.write_json(tmp_path / "run" / "defence.json", description | {"classifier": "0" * 64})
     harden(photos, path, tmp_path / "run")
-    for other in (SEEDED.replace("manual_seed(0)", "manual_seed(1)"), SEEDED.replace("SiLU", "ReLU")):
+    for other in (
+        SEEDED.replace("manual_seed(0)", "manual_seed(1)"),
+        SEEDED.replace("SiLU", "ReLU"),
+    ):
         path.write_text(other)
         with pytest.raises(CarsoError, match=r"\(the classifier changed\)"):
             harden(photos, path, tmp_path / "run")
