@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from typing import Any
 
 from records import RESULTS, WEIGHTS, record, table
@@ -219,3 +220,16 @@ def trials() -> str:
         "attacked, last epoch, judged by N = 1, 2, 4, 8, 16 |"
     )
     return "\n\n".join(f"On {name}:\n\n{table(head, rows)}" for name, rows in groups.items())
+
+
+HARDENING_PARTS = {
+    "hardening": hardening,
+    "differences": differences,
+    "hardened-epochs": hardened_epochs,
+    "anchors": anchors,
+    "anchors-cifar10-small-hardened": partial(anchors, "cifar10-small-hardened"),
+    "baselines": baselines,
+    "trials": trials,
+    "samples": samples,
+    "refutations": refutations,
+}
