@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from carso import data as data_sets
-from carso.attacks.gradient import Model
 from carso.attacks.saved import read_examples
 from carso.defence.on_disk import Deployed, folder_of, load
 from carso.evaluation.attacked_model import Through
@@ -166,27 +165,21 @@ def useless(gradients: dict[str, float]) -> float:
     return gradients["nan"] + gradients["infinite"] + gradients["zero"]
 
 
-@torch.no_grad()
-def classify(model: Model, images: Tensor) -> Tensor:
-    """The labels that `model` gives, a batch at a time."""
-    return torch.cat([model(part).argmax(dim=1) for part in torch.split(images, 50)])
-
-
 def draw(defence: Deployed, images: Tensor, attacked: Tensor, labels: Tensor, path: Path) -> None:
     """The first images that the attack makes the classifier mistake and the defence does not."""
-    seen, answered = classify(defence.classifier, attacked), classify(defence, attacked)
+    found = defence.explain(attacked)
+    seen, answered = found.own_labels, found.labels
     telling = ((seen != labels) & (answered == labels)).nonzero().flatten()
     chosen = (telling if len(telling) >= 3 else torch.arange(len(labels)))[:3]
-    candidates = defence.purify(attacked[chosen])  # (N, 3, C, H, W)
     rows = [
         Purification(
             image=images[i],
             attacked=attacked[i],
-            candidates=candidates[:, row],
+            candidates=found.candidates[:, i],
             truth=defence.classes[labels[i]],
             seen=defence.classes[seen[i]],
             answered=defence.classes[answered[i]],
         )
-        for row, i in enumerate(chosen.tolist())
+        for i in chosen.tolist()
     ]
     picture(rows, path, eps=defence.scenario.threat.eps)

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from carso.data.image_files import read_image
 from carso.defence.on_disk import load
 from carso.report.figures import strip
 
 
-@torch.no_grad()
 def predict_files(
     name: str,
     paths: Sequence[Path],
@@ -35,22 +32,18 @@ def predict_files(
     for number, (path, image) in enumerate(read, start=1):
         pixels = image[None].to(device)
         defence.seed(seed)
-        probabilities = defence.predict_proba(pixels)[0]
-        defence.seed(seed)
-        drawn = defence.purify(pixels)[:, 0]  # (N, C, H, W): those just classified
-        votes = defence.final_classifier(drawn).argmax(dim=1)
-        label = int(probabilities.argmax())
-        alone = int(defence.classifier(pixels).argmax())
+        found = defence.explain(pixels)
+        label = int(found.labels)
         if candidates is not None:
-            strip(pixels[0], drawn, candidates / f"{number}-{path.stem}.png")
+            strip(pixels[0], found.candidates[:, 0], candidates / f"{number}-{path.stem}.png")
         rows.append(
             {
                 "image": str(path),
                 "label": defence.classes[label],
-                "probability": float(probabilities[label]),
+                "probability": float(found.log_probabilities[0, label].exp()),
                 "samples": defence.samples,
-                "agreeing": int((votes == label).sum()),
-                "classifier_alone": defence.classes[alone],
+                "agreeing": int((found.votes == label).sum()),
+                "classifier_alone": defence.classes[int(found.own_labels)],
             }
         )
     return rows

@@ -2,7 +2,8 @@
 
 Every aggregation takes logits (N, B, K) and gives log-probabilities (B, K). The arithmetic is in
 float64 and in log space, so that float32 logits from -1e4 to 1e4 give what exact arithmetic
-would; the result has the dtype of the logits. `VIEWS` are the scores that an attacker would
+would; the result has the dtype of the logits, and its largest entry is the largest before that
+rounding. `VIEWS` are the scores that an attacker would
 rather differentiate. "anchored" is ours, not the paper's: before it, and before every view of a
 defence that uses it, the classifier's own logits on the input `join` those of the candidates.
 """
@@ -38,7 +39,7 @@ def double_exponential(logits: Tensor) -> Tensor:
             break
         leader = gap.argmax(dim=-1)
         gap = score_gaps(ordered, leader)
-    return gap.log_softmax(dim=-1).to(logits.dtype)
+    return rounded(gap.log_softmax(dim=-1), gap.argmax(dim=-1), logits)
 
 
 def score_gaps(ordered: Tensor, leader: Tensor) -> Tensor:
@@ -62,13 +63,36 @@ def score_gaps(ordered: Tensor, leader: Tensor) -> Tensor:
 
 def mean_logits(logits: Tensor) -> Tensor:
     """P proportional to exp of the mean logit (the paper's logit averaging)."""
-    return wide(logits).mean(dim=0).log_softmax(dim=-1).to(logits.dtype)
+    mean = wide(logits).mean(dim=0)  # (B, K)
+    return rounded(mean.log_softmax(dim=-1), mean.argmax(dim=-1), logits)
 
 
 def mean_probabilities(logits: Tensor) -> Tensor:
     """The mean of the candidates' softmaxes (the paper's probability averaging)."""
     log_probabilities = wide(logits).log_softmax(dim=-1)  # (N, B, K)
-    return (log_probabilities.logsumexp(dim=0) - math.log(len(logits))).to(logits.dtype)
+    mean = log_probabilities.logsumexp(dim=0) - math.log(len(logits))
+    return rounded(mean, most_probable(log_probabilities.detach()), logits)
+
+
+def most_probable(log_probabilities: Tensor) -> Tensor:
+    """The class of the largest sum of probabilities over the candidates, (B,).
+
+    Candidates that are sure of different classes leave sums that differ by less than float64 can
+    tell from 1. So each probability is split into a whole number, 1 for the candidate's own class,
+    and a small rest that keeps its digits; where whole numbers tie, the rests decide.
+    """
+    own = log_probabilities.argmax(dim=-1, keepdim=True)  # (N, B, 1)
+    others = log_probabilities.scatter(-1, own, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    whole = torch.zeros_like(log_probabilities).scatter_(-1, own, 1.0).sum(dim=0)  # (B, K)
+    rest = log_probabilities.exp().scatter(-1, own, -others.exp()).sum(dim=0)
+    leader = (whole + rest).argmax(dim=-1, keepdim=True)  # (B, 1)
+    for _ in range(whole.shape[-1]):
+        behind = whole - whole.take_along_dim(leader, dim=-1)
+        gap = behind + (rest - rest.take_along_dim(leader, dim=-1))  # exact where behind is 0
+        if not bool((gap > 0).any()):
+            break
+        leader = gap.argmax(dim=-1, keepdim=True)
+    return leader.squeeze(-1)
 
 
 def majority_vote(logits: Tensor) -> Tensor:
@@ -150,6 +174,23 @@ def chosen(name: str, table: dict[str, Reduction], kind: str) -> Reduction:
     return table[name]
 
 
+WITHOUT_FLOAT64 = ("mps",)
+"""Kinds of device; their logits, which are few, are aggregated on the CPU."""
+
+
 def wide(logits: Tensor) -> Tensor:
-    """The logits in float64 where the device has it."""
-    return logits if logits.device.type == "mps" else logits.double()
+    """The logits in float64."""
+    place = "cpu" if logits.device.type in WITHOUT_FLOAT64 else logits.device
+    return logits.to(device=place, dtype=torch.float64)
+
+
+def rounded(exact: Tensor, leader: Tensor, like: Tensor) -> Tensor:
+    """`exact` (B, K) with the dtype and device of `like`; rounding takes the lead from no `leader`.
+
+    Classes that rounding would lift to the leader's value or above stay the next number below it.
+    """
+    close = exact.to(like.dtype)
+    top = close.detach().take_along_dim(leader.unsqueeze(-1), dim=-1)  # (B, 1)
+    ties = (close.detach() >= top).scatter(-1, leader.unsqueeze(-1), False)
+    below = torch.nextafter(top, torch.full_like(top, -torch.inf)) - close.detach()
+    return (close + torch.where(ties, below, 0.0)).to(like.device)

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from carso.classifiers.frozen import Frozen, freeze
 from carso.defence.aggregation import Reduction, aggregation, join
+from carso.defence.explanation import Explanation
 from carso.defence.representation import Representation
 from carso.defence.view import View
 from carso.errors import CarsoError
@@ -93,8 +94,15 @@ class Carso(nn.Module):
     def classify(self, candidates: Tensor, own: Tensor) -> Tensor:
         """Logits (N, B, K) of candidates (N, B, C, H, W); the classifier's `own` logits on the
         input join them where the aggregation is "anchored"."""
+        return self.anchored(self.labelled(candidates), own)
+
+    def labelled(self, candidates: Tensor) -> Tensor:
+        """Logits (N, B, K) of the candidates (N, B, C, H, W) alone."""
         logits = in_microbatches(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
-        logits = logits.reshape(*candidates.shape[:2], -1)
+        return logits.reshape(*candidates.shape[:2], -1)
+
+    def anchored(self, logits: Tensor, own: Tensor) -> Tensor:
+        """The logits to aggregate: of the candidates, and the `own` ones where anchored."""
         return join(logits, own, self.anchor) if self.aggregation == "anchored" else logits
 
     def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
@@ -156,6 +164,27 @@ class Carso(nn.Module):
             for part in self.parts(images, self.samples)
         ]
         return torch.cat(candidates, dim=1)
+
+    @torch.no_grad()
+    def explain(self, images: Tensor) -> Explanation:
+        """One pass with what it saw on the way; the result is that of `forward`, bit for bit."""
+        self.check(images)
+        parts = [self.explained(part) for part in self.parts(images, self.samples)]
+        return Explanation.joined(parts)
+
+    def explained(self, images: Tensor) -> Explanation:
+        """`four_steps`, with everything kept."""
+        activations, own = self.representation.with_logits(images)
+        candidates = self.purifier.sample(activations, self.samples, self.noise)
+        logits = self.labelled(candidates)
+        aggregated = self.anchored(logits, own)
+        return Explanation(
+            own=own,
+            candidates=candidates,
+            logits=logits,
+            aggregated=aggregated,
+            log_probabilities=self.aggregate(aggregated),
+        )
 
     def seed(self, seed: int) -> None:
         """Start the noise anew: the same seed and the same calls give the same bits.

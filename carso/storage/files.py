@@ -14,6 +14,13 @@ from typing import Any
 
 from carso.errors import CarsoError
 
+CHECKSUM = "checksum"
+"""The key of the checksum in a JSON file that `write_json` sealed."""
+
+
+class DamagedFileError(CarsoError):
+    """A file does not hold what was written to it."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -67,19 +74,34 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """`value` as indented JSON, atomically; NaN is refused, since JSON has none."""
+def write_json(path: Path, value: Any, *, sealed: bool = False) -> None:
+    """`value` as indented JSON, atomically; NaN is refused, since JSON has none.
+
+    A `sealed` file, of an object, carries a checksum that `read_json` compares.
+    """
+    if sealed:
+        value = {**value, CHECKSUM: checksum(value)}
     write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in `path`."""
+    """The JSON value in `path`; without its checksum, which must be right if there is one."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CarsoError(f"there is no file {path}") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CarsoError(f"{path} is not a readable JSON file: {error}") from None
+        raise DamagedFileError(f"{path} is not a readable JSON file: {error}") from None
+    if isinstance(value, dict) and CHECKSUM in value:
+        wanted = value.pop(CHECKSUM)
+        if wanted != checksum(value):
+            raise DamagedFileError(f"{path} is damaged or was edited: its checksum does not fit")
+    return value
+
+
+def checksum(value: Any) -> str:
+    """A SHA-256 of a JSON value, however it is laid out."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from carso.errors import CarsoError
-from carso.storage.files import replacing
+from carso.storage.files import DamagedFileError, replacing
+
+CHECKSUM = "carso_fingerprint"
+"""The key of the checksum in the header of a file that `save` wrote."""
 
 
 def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """`tensors` as a safetensors file, atomically."""
+    """`tensors` as a safetensors file, atomically, with a checksum of them in its header."""
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with replacing(path) as temporary:
         try:
-            save_file(plain, temporary)
+            save_file(plain, temporary, metadata={CHECKSUM: fingerprint(plain)})
         except SafetensorError as error:  # it wraps the operating system's own errors
             raise OSError(str(error)) from None
 
@@ -34,10 +37,7 @@ def load(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CarsoError(f"there is no file {path}")
     if path.suffix in {".safetensors", ""}:
-        try:
-            return load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise CarsoError(f"{path} is damaged or no safetensors file: {error}") from None
+        return load_safetensors(path)
     if path.suffix not in {".pt", ".pth"}:
         raise CarsoError(f"weights are .safetensors, .pt or .pth files, got {path.name}")
     try:
@@ -46,6 +46,19 @@ def load(path: Path) -> dict[str, Tensor]:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise CarsoError(f"{path} is damaged or holds more than weights: {first}") from None
     return unwrapped(content, path)
+
+
+def load_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, compared with the checksum that `save` gave it."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            wanted = (file.metadata() or {}).get(CHECKSUM)
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise DamagedFileError(f"{path} is damaged or no safetensors file: {error}") from None
+    if wanted is not None and wanted != fingerprint(tensors):
+        raise DamagedFileError(f"{path} is damaged: its tensors are not those that were written")
+    return tensors
 
 
 def unwrapped(content: Any, path: Path) -> dict[str, Tensor]:

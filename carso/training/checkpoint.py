@@ -1,12 +1,13 @@
 """Checkpoints: tensors in safetensors, everything else in JSON, the JSON written last.
 
 `checkpoint.json` names the tensor file that belongs to it, so that a run killed between the two
-writes still has the checkpoint before.
+writes still has the checkpoint before. Both files carry a checksum. The checkpoint before the last
+is kept as `previous.json`, for when the last is damaged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
+from carso.storage.files import DamagedFileError
 from carso.storage.tensor_files import few
 
 INDEX = "checkpoint.json"
+PREVIOUS = "previous.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,14 +32,17 @@ class Checkpoint:
     """One row of losses and accuracies per finished epoch."""
     state: Any
     """Nested dicts and lists of tensors and numbers: model, optimiser, averages."""
+    damaged: str = ""
+    """Why the one after it could not be read, if that is so."""
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint and then forget the one before it."""
+    """Write the checkpoint, keep the one before it, and forget the one before that."""
     tensors: dict[str, Tensor] = {}
     structure = pack(checkpoint.state, tensors, path="state")
     name = f"epoch-{len(checkpoint.history):04d}.safetensors"
     tensor_files.save(folder / name, tensors)
+    before = keep_previous(folder, name)
     files.write_json(
         folder / INDEX,
         {
@@ -45,37 +51,80 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "tensors": name,
             "state": structure,
         },
+        sealed=True,
     )
     for old in (*folder.glob("epoch-*.safetensors"), *folder.glob(".epoch-*")):
-        if old.name != name:  # the one before, and what a killed process left half written
+        if old.name not in (name, before):  # older ones, and what a killed process left half done
             old.unlink()
 
 
+def keep_previous(folder: Path, name: str) -> str:
+    """Let the checkpoint that stands be the previous one; the name of its tensor file.
+
+    One that cannot be read, or whose tensor file `name` replaces, was found damaged: then the
+    previous one stays.
+    """
+    found = tensors_of(folder / INDEX)
+    if found in ("", name):
+        return tensors_of(folder / PREVIOUS)
+    with files.replacing(folder / PREVIOUS) as temporary:
+        temporary.write_bytes((folder / INDEX).read_bytes())
+    return found
+
+
+def tensors_of(index: Path) -> str:
+    """The name of a checkpoint's tensor file, empty if it cannot be read."""
+    try:
+        return str(files.read_json(index)["tensors"])
+    except (CarsoError, KeyError, TypeError):
+        return ""
+
+
 def load(folder: Path, identity: dict[str, Any]) -> Checkpoint | None:
-    """The checkpoint in `folder`, None if there is none; one of another run is an error."""
-    table = index_of(folder, identity)
+    """The checkpoint in `folder`, None if there is none; one of another run is an error.
+
+    If the last is damaged, the one before it is taken, which says why; if both are, that is an
+    error.
+    """
+    try:
+        return read(folder, INDEX, identity)
+    except DamagedFileError as error:
+        damage = str(error)
+    try:
+        found = read(folder, PREVIOUS, identity)
+    except DamagedFileError as error:
+        raise CarsoError(
+            f"{damage}; so is the checkpoint before it: {error}; delete {folder} to begin anew"
+        ) from None
+    if found is None:
+        raise CarsoError(f"{damage}; there is none before it: delete {folder} to begin anew")
+    return replace(found, damaged=damage)
+
+
+def read(folder: Path, name: str, identity: dict[str, Any]) -> Checkpoint | None:
+    """One of the two checkpoints in `folder`, None if it is not there."""
+    table = index_of(folder / name, identity)
     if table is None:
         return None
     tensor_file = folder / table["tensors"]
+    if not tensor_file.is_file():
+        raise DamagedFileError(f"{tensor_file} is gone, which {folder / name} names")
     tensors = tensor_files.load(tensor_file)
     try:
         state = unpack(table["state"], tensors)
     except (KeyError, TypeError, ValueError):
-        raise CarsoError(
-            f"{tensor_file} lacks tensors that {folder / INDEX} names; delete both"
-        ) from None
+        raise DamagedFileError(f"{tensor_file} lacks tensors that {folder / name} names") from None
     return Checkpoint(identity=identity, history=table["history"], state=state)
 
 
 def epochs_done(folder: Path, identity: dict[str, Any]) -> int:
     """How many epochs the checkpoint in `folder` has; one of another run is an error."""
-    table = index_of(folder, identity)
-    return len(table["history"]) if table else 0
+    found = load(folder, identity)
+    return len(found.history) if found else 0
 
 
-def index_of(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The JSON of the checkpoint in `folder`, after a check that it belongs to this run."""
-    index = folder / INDEX
+def index_of(index: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The JSON of a checkpoint, after a check that it belongs to this run."""
     if not index.exists():
         return None
     table = files.read_json(index)
@@ -83,13 +132,13 @@ def index_of(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(table, dict) or not all(
         isinstance(table.get(key), kind) for key, kind in kinds.items()
     ):
-        raise CarsoError(f"{index} is not a checkpoint of carso; delete {folder}")
+        raise DamagedFileError(f"{index} is not a checkpoint of carso")
     found = table["identity"]
     if found != identity:
         keys = dict.fromkeys([*identity, *found])
         changed = [key for key in keys if found.get(key) != identity.get(key)]
         raise CarsoError(
-            f"{folder} holds a checkpoint of other settings ({few(changed)} changed); "
+            f"{index.parent} holds a checkpoint of other settings ({few(changed)} changed); "
             "choose another --run folder, or delete this one"
         )
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -82,6 +83,8 @@ def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
     found = checkpoint.load(folder, stage.identity)
     history = found.history if found else []
     if found:
+        if found.damaged and stage.processes.is_first:
+            print(f"carso: {found.damaged}; going on from the one before it", file=sys.stderr)
         stage.load_state(found.state["stage"])
         stage.first_losses = found.state["first_losses"]
         if stage.processes.is_first:

@@ -16,6 +16,7 @@ from carso.defence.aggregation import (
     majority_vote,
     mean_logits,
     mean_probabilities,
+    rounded,
     view,
 )
 from carso.errors import CarsoError
@@ -151,6 +152,37 @@ def test_nothing_is_nan_and_probabilities_sum_to_one(name: str, scale: float) ->
         assert (log_probabilities <= 1e-7).all()
         total = log_probabilities.double().exp().sum(dim=1)
         torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_labels_are_those_of_exact_arithmetic(name: str) -> None:
+    """Sure candidates that disagree leave sums which float32, or float64, cannot tell apart."""
+    source = torch.Generator().manual_seed(0)
+    logits = 30 * torch.randn(4, 1500, 10, generator=source)
+    labels = []
+    for image in logits.unbind(dim=1):
+        with mp.workdps(150):
+            row = EXACT[name]([[mp.mpf(value) for value in c] for c in image.tolist()])
+        labels.append(row.index(max(row)))
+    assert aggregation(name)(logits).argmax(dim=1).tolist() == labels
+
+
+def test_rounding_takes_the_lead_from_nobody() -> None:
+    """One part in 1e12 decides, which the float32 of the result cannot hold."""
+    logits = torch.tensor([[[1.0, 1.0 + 2**-40, 0.5]]], dtype=torch.float64)
+    for name in ("double-exponential", "mean-logits", "mean-probabilities"):
+        exact = aggregation(name)(logits)
+        found = rounded(exact, exact.argmax(dim=1), torch.zeros(1))
+        assert found.dtype == torch.float32
+        assert found.argmax(dim=1).tolist() == [1]
+        torch.testing.assert_close(found, exact.float(), rtol=3e-7, atol=0)
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_a_device_without_float64_loses_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carso.defence.aggregation.WITHOUT_FLOAT64", ("cpu",))
+    for scale in (89.0, 1e4):
+        assert_exact(name, random_logits(scale, 4, 3, 5))
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -592,3 +592,28 @@ def test_purify_in_parts_gives_the_same_candidates(defence: Carso) -> None:
     defence.max_batch = 2 * defence.samples
     defence.seed(1)
     assert torch.allclose(defence.purify(images), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", ["double-exponential", "anchored"])
+@pytest.mark.parametrize("max_batch", [None, SAMPLES])
+def test_an_explanation_is_of_the_very_pass(
+    parts: tuple[WideResNet, VAEPurifier], aggregation: str, max_batch: int | None
+) -> None:
+    defence = Carso(*parts, samples=SAMPLES, aggregation=aggregation, max_batch=max_batch)
+    images = torch.rand(3, *defence.purifier.image_shape)
+    defence.seed(1)
+    wanted = defence(images)
+    defence.seed(1)
+    candidates = defence.purify(images)
+    defence.seed(1)
+    found = defence.explain(images)
+    assert torch.equal(found.log_probabilities, wanted)
+    assert torch.equal(found.candidates, candidates)
+    assert torch.equal(found.labels, wanted.argmax(dim=1))
+    one = images[:1]
+    torch.testing.assert_close(found.own[:1], defence.classifier(one))
+    alone = defence.final_classifier(found.candidates[0])
+    torch.testing.assert_close(found.logits[0], alone)
+    assert torch.equal(found.votes[0], alone.argmax(dim=1))
+    same = torch.equal(found.aggregated, found.logits)
+    assert same == (aggregation != "anchored")

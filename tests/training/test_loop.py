@@ -476,27 +476,60 @@ def foreign_tensors(path: Path) -> None:
     tensor_files.save(path, {"something/else": torch.zeros(3)})
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("epoch-0002.safetensors", cut),
-        ("epoch-0002.safetensors", Path.unlink),
-        ("epoch-0002.safetensors", lambda path: path.write_bytes(b"")),
-        ("epoch-0002.safetensors", foreign_tensors),
-        (checkpoint.INDEX, cut),
-        (checkpoint.INDEX, lambda path: path.write_bytes(b"")),
-        (checkpoint.INDEX, lambda path: path.write_text("{}")),
-        (checkpoint.INDEX, lambda path: path.write_text("[1, 2]")),
-        (checkpoint.INDEX, lambda path: path.write_bytes(b"\xff\xfe\x00")),
-    ],
-)
-def test_a_damaged_or_foreign_checkpoint_is_one_clear_line(
+def flip(path: Path) -> None:
+    """Eight bytes near the end, where the tensors or the numbers are."""
+    content = bytearray(path.read_bytes())
+    for place in range(len(content) - 16, len(content) - 8):
+        content[place] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGES = [
+    ("epoch-0003.safetensors", cut),
+    ("epoch-0003.safetensors", Path.unlink),
+    ("epoch-0003.safetensors", lambda path: path.write_bytes(b"")),
+    ("epoch-0003.safetensors", foreign_tensors),
+    ("epoch-0003.safetensors", flip),
+    (checkpoint.INDEX, cut),
+    (checkpoint.INDEX, lambda path: path.write_bytes(b"")),
+    (checkpoint.INDEX, lambda path: path.write_text("{}")),
+    (checkpoint.INDEX, lambda path: path.write_text("[1, 2]")),
+    (checkpoint.INDEX, lambda path: path.write_bytes(b"\xff\xfe\x00")),
+    (checkpoint.INDEX, lambda path: path.write_text(path.read_text().replace("0.5", "0.25"))),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(
+    name: str,
+    damage: Callable[[Path], object],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(Counting(3), tmp_path, Quiet())
+    damage(tmp_path / name)
+    again = Counting(4)
+    history = run(again, tmp_path, Quiet())
+    assert again.ran == [2, 3]
+    assert torch.equal(again.total, torch.full((2,), 6.0))
+    assert [row["loss"] for row in history] == [0.5] * 4
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(tmp_path) in said
+    assert "going on from the one before it" in said
+    run(Counting(5), tmp_path, Quiet())  # what was written since is whole
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+def test_where_both_checkpoints_are_damaged_nothing_is_touched(
     name: str, damage: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    run(Counting(2), tmp_path, Quiet())
+    run(Counting(3), tmp_path, Quiet())
     damage(tmp_path / name)
+    cut(tmp_path / "epoch-0002.safetensors")
     before = files_in(tmp_path)
-    fresh = Counting(2)
+    fresh = Counting(3)
     with pytest.raises(CarsoError, match=str(tmp_path)) as error:
         run(fresh, tmp_path, Quiet())
     assert "\n" not in str(error.value)
@@ -512,7 +545,7 @@ def test_a_checkpoint_whose_writing_failed_leaves_the_one_before(
     checkpoint.save(tmp_path, old)
     for module, function in ((tensor_files, "save"), (files, "write_json")):
         with monkeypatch.context() as patch:
-            patch.setattr(module, function, lambda *_: interrupt())
+            patch.setattr(module, function, lambda *_, **__: interrupt())
             with pytest.raises(Interrupted):
                 checkpoint.save(tmp_path, new)
         found = checkpoint.load(tmp_path, {"a": 1})
@@ -523,7 +556,7 @@ def test_a_checkpoint_whose_writing_failed_leaves_the_one_before(
     found = checkpoint.load(tmp_path, {"a": 1})
     assert found is not None
     assert torch.equal(found.state["w"], torch.zeros(3))
-    assert len(list(tmp_path.glob("epoch-*"))) == 1
+    assert len(list(tmp_path.glob("epoch-*"))) == 2  # and the one before it
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_one_clear_line(tmp_path: Path) -> None:
