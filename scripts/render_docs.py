@@ -21,6 +21,7 @@ from reproduced_parts import REPRODUCED_PARTS
 from scale_parts import SCALE_PARTS
 from weight_parts import WEIGHT_PARTS
 
+from carso.errors import CarsoError
 from carso.storage import files
 
 PARTS = {
@@ -37,6 +38,7 @@ PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted(WEIGHTS.glob("*/README.md")),
 )
+BEGINNING = r"<!-- begin ([\w-]+) -->"
 
 
 def rendered(text: str) -> str:
@@ -44,7 +46,7 @@ def rendered(text: str) -> str:
         name = match[1]
         return f"<!-- begin {name} -->\n{PARTS[name]()}\n<!-- end {name} -->"
 
-    return re.sub(r"<!-- begin ([\w-]+) -->.*?<!-- end \1 -->", fill, text, flags=re.DOTALL)
+    return re.sub(BEGINNING + r".*?<!-- end \1 -->", fill, text, flags=re.DOTALL)
 
 
 def reports() -> dict[Path, str]:
@@ -57,7 +59,11 @@ def reports() -> dict[Path, str]:
 
 
 def main() -> None:
-    wanted = {page: rendered(page.read_text(encoding="utf-8")) for page in PAGES} | reports()
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    placed = {name for text in texts.values() for name in re.findall(BEGINNING, text)}
+    if placed != set(PARTS):
+        raise CarsoError(f"a part without a page, or unknown: {sorted(placed ^ set(PARTS))}")
+    wanted = {page: rendered(text) for page, text in texts.items()} | reports()
     stale = [
         path
         for path, text in wanted.items()
