@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from carso import data
 from carso.cli.main import app
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import SINGLE, Effort, Suite, margin
 from carso.evaluation.suites import SUITES
 from carso.scenario.parser import names
@@ -132,7 +132,9 @@ def test_what_a_table_of_code_names_exists(name: str) -> None:
 def shortest(seed: int, samples: int) -> Suite:
     """The suite `quick` with its first attack only, and hardly any diagnostics."""
     effort = Effort(images=4, steps=1, queries=1, eps=(0.0,))
-    return Suite(name="quick", attacks=(margin(1, 1, Through(samples=samples)),), effort=effort)
+    return Suite(
+        name="quick", attacks=(margin(1, 1, AttackedView(samples=samples)),), effort=effort
+    )
 
 
 def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:

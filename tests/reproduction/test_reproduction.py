@@ -9,7 +9,7 @@ import torch
 from support import HARDENING, fails, mini, run, write_photos
 
 from carso.errors import CarsoError
-from carso.evaluation.diagnostics import examine
+from carso.evaluation.diagnostics import run_diagnostics
 from carso.evaluation.record import read
 from carso.report.progress import Bars, progress
 from carso.report.record_tables import title
@@ -80,7 +80,7 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
 def one_diagnosis() -> Iterator[None]:
     """The diagnostics have tests of their own, and take the longest here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examine, "DIAGNOSTICS", (examine.precision,))
+        patch.setattr(run_diagnostics, "DIAGNOSTICS", (run_diagnostics.precision,))
         yield
 
 
