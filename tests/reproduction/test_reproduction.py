@@ -14,7 +14,7 @@ from carso.evaluation.record import read
 from carso.report.progress import Bars, progress
 from carso.report.record_tables import title
 from carso.reproduction import TABLES, Scale, Workshop, published, read_scale, scales
-from carso.reproduction.plan import Bench, Measurement, Run
+from carso.reproduction.plan import Bench, Measurement, PlannedRun
 from carso.reproduction.sheet import Sheet
 from carso.reproduction.times import minutes_of
 from carso.reproduction.workshop import MeasuredDefence, Missing
@@ -44,15 +44,15 @@ def scale(tmp_path_factory: pytest.TempPathFactory) -> Scale:
         what="a test",
         needs="nothing",
         runs={
-            "tiny": Run(scenario=tiny, stages=paper),
-            "tiny-hardened": Run(scenario=tiny, stages=hardened, classifier="tiny"),
-            "tiny-clean": Run(
+            "tiny": PlannedRun(scenario=tiny, stages=paper),
+            "tiny-hardened": PlannedRun(scenario=tiny, stages=hardened, classifier="tiny"),
+            "tiny-clean": PlannedRun(
                 scenario=tiny,
                 stages=paper,
                 changes={"classifier": {"training": {"method": "clean"}}},
             ),
-            "tiny-retrofit": Run(scenario=tiny, stages=hardened, classifier="tiny-clean"),
-            "gone": Run(scenario=gone, stages=paper),
+            "tiny-retrofit": PlannedRun(scenario=tiny, stages=hardened, classifier="tiny-clean"),
+            "gone": PlannedRun(scenario=gone, stages=paper),
         },
         benches=(
             Bench(
