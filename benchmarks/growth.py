@@ -21,9 +21,9 @@ from synthetic import random_images
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.defence.defence import Carso
-from carso.machine.tuning import seconds
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.scenario import parser
+from carso.timing import seconds
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,37 @@
-"""The alternatives that `carso doctor --tune` measures, on a shipped defence."""
+"""What `carso doctor --tune` measures on a shipped defence, and how to ask for what is faster.
+
+Nothing of it is kept: what decides a result stands in a scenario or on the command line.
+"""
 
 from __future__ import annotations
 
-import copy
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from carso.defence.on_disk import load
-from carso.machine.tuning import Action, laid_out, ratio, untuned
-from carso.purifiers.vae.vae import VAEPurifier
+from carso import data
+from carso.defence.on_disk import Deployed, load
 from carso.randomness import generator
+from carso.timing import WORTH, Action, ratio
 
 BATCH = 64
+HOW = {
+    "bfloat16": 'attack_precision = "bfloat16" in the [hardening] of a scenario file',
+    "one thread": "--threads 1",
+    "contiguous": "defence.classifier.to(memory_format=torch.contiguous_format), in Python",
+}
+"""How to ask for each alternative."""
 
 
-def ratios(name: str = "fashion", *, turns: int = 7, compiled: bool = True) -> dict[str, float]:
-    """Time of each alternative over the default's, for the gradient that an attack takes (and, for
-    compiling, for the decoder's part in it)."""
-    with untuned():
-        defence, other = load(name, samples=1), load(name, samples=1)
-    purifier = defence.purifier
-    assert isinstance(purifier, VAEPurifier)
-    shape = (BATCH, *purifier.image_shape)
+def ratios(name: str = "fashion", *, turns: int = 7) -> dict[str, float]:
+    """Time of each alternative over the default's, for the gradient that an attack takes."""
+    defence, other = load(name, samples=1), load(name, samples=1)
+    contiguous(other.classifier)
+    shape = (BATCH, *data.facts(defence.scenario.data.set).image_shape)
     images = torch.rand(shape, generator=generator(0, "tuning"))
 
-    def gradient() -> None:
+    def gradient(of: Deployed = defence) -> None:
         point = images.clone().requires_grad_(True)
-        defence.view("mean-logits")(point).sum().backward()
+        of.view("mean-logits")(point).sum().backward()
 
     def low() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -39,39 +43,20 @@ def ratios(name: str = "fashion", *, turns: int = 7, compiled: bool = True) -> d
         gradient()
         torch.set_num_threads(before)
 
-    found = {"bfloat16": ratio(gradient, low, turns=turns)}
+    alternatives: dict[str, Action] = {"bfloat16": low}
     if torch.get_num_threads() > 1:
-        found["one thread"] = ratio(gradient, alone, turns=turns)
-    laid_out(other.classifier, "contiguous")
-
-    def gradient_of_other() -> None:
-        point = images.clone().requires_grad_(True)
-        other.view("mean-logits")(point).sum().backward()
-
-    found["contiguous"] = ratio(gradient, gradient_of_other, turns=turns)
-    with torch.no_grad():
-        condition = purifier.conditioning(defence.representation(images))
-    if compiled and (decoder := compiled_decoder(purifier, condition)) is not None:
-        found["compiled decoder"] = ratio(*decoder, turns=turns)
-    return found
+        alternatives["one thread"] = alone
+    alternatives["contiguous"] = lambda: gradient(other)
+    return {kind: ratio(gradient, how, turns=turns) for kind, how in alternatives.items()}
 
 
-def compiled_decoder(purifier: VAEPurifier, condition: Tensor) -> tuple[Action, Action] | None:
-    """A pass through the decoder and back, as it is and compiled; None where that fails."""
-    latent = torch.randn(BATCH, purifier.latent, generator=generator(0, "tuning", "decoder"))
-    fast = copy.deepcopy(purifier.decoder)
-    fast.compile()
+def contiguous(module: nn.Module) -> None:
+    """Lay the module's weights out the other way than `carso.load` does."""
+    module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def passed(decoder: nn.Module) -> Action:
-        def action() -> None:
-            point = condition.clone().requires_grad_(True)
-            decoder(latent, point).sum().backward()
 
-        return action
-
-    plain, other = passed(purifier.decoder), passed(fast)
-    try:
-        other()
-    except Exception:  # no compiler, or a torch that cannot: then there is nothing to choose
-        return None
-    return plain, other
+def suggestions(found: dict[str, float]) -> list[str]:
+    """A line for each alternative that is worth asking for, which says how."""
+    worth = [kind for kind, value in found.items() if value < WORTH]
+    lines = [f"{kind} takes {found[kind]:.2f} of the default's time: {HOW[kind]}" for kind in worth]
+    return lines or ["the defaults are as fast here as what else there is"]

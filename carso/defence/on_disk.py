@@ -20,7 +20,6 @@ from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData, ImageFacts
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.machine import tuning
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
@@ -181,8 +180,6 @@ def load(
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
     load_weights(purifier, weights)
-    if tuning.current().compiled:
-        purifier.decoder.compile()
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes

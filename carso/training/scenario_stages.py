@@ -14,7 +14,6 @@ from carso.data import ImageData
 from carso.defence.on_disk import purifier_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.machine import tuning
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import seeded
 from carso.scenario.parser import distinct
@@ -134,6 +133,7 @@ def hardening_stage(
     *,
     start: VAEPurifier | None,
     final: Frozen | None = None,
+    folder: Path | None = None,
     processes: Processes = ALONE,
 ) -> HardeningStage:
     """The hardening of `start`, or of a new purifier, at its very start; with another `final`
@@ -147,7 +147,6 @@ def hardening_stage(
         origin = "scratch"
     else:
         purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
-    tuned = settings.attack_precision == "tuned"
     network = replace(scenario.purifier, attacks=None, training=None)
     return HardeningStage(
         classifier,
@@ -171,8 +170,8 @@ def hardening_stage(
                 "layers": list(purifier.layers),
             },
             **precision(processes),
-            **({"attacks": tuning.current().precision} if tuned else {}),
         },
         final_classifier=final,
+        folder=folder,
         processes=processes,
     )

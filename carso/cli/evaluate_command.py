@@ -1,4 +1,4 @@
-"""Attack a defence, and report what came of it."""
+"""`carso evaluate`: attack a defence, and say how far to trust the number."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ def evaluate(
         Path | None,
         typer.Option(help="File of the record; default in records/, named after what is asked."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Evaluate anew, though the record is there.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of attacks, noise and verdicts.")] = 0,
     draws: Annotated[int, typer.Option(help="Independent draws that judge an image.", min=1)] = 5,
     samples: Annotated[
@@ -69,9 +72,9 @@ def evaluate(
 ) -> None:
     """Attack a defence, judge it on fresh draws, and say how far to trust the number.
 
-    Stopped and called again, it goes on.
+    Stopped and called again, it goes on; finished, it prints the record that it has.
     """
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
     from carso.report.progress import progress
     from carso.report.write import terminal
@@ -79,10 +82,6 @@ def evaluate(
     place = prepare(device, threads)
     processes, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
-    label = suite or ("standard" if bare else "quick")
-    words = [*chosen, str(images)] if chosen else [label, str(images)]
-    if examples is not None:
-        words = [examples.stem]
     changed = {
         "bare": bare,
         "unhardened": unhardened,
@@ -92,9 +91,11 @@ def evaluate(
         f"eps-{eps}": eps is not None,
         f"seed-{seed}": seed != 0,
     }
-    kind = [word for word, asked in changed.items() if asked]
-    name = "-".join([Path(defence).name, *kind, *words])
-    path = out or Path("records") / f"{name}.json"
+    asked = [*chosen] or [suite or ("standard" if bare else "quick")]
+    words = [*asked, str(images)] if examples is None else [examples.stem]
+    kind = [word for word, differs in changed.items() if differs]
+    path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
+    before = changed_at(path)
     with progress(shown=processes.is_first) as bars:
         record = evaluate_by_name(
             defence,
@@ -115,6 +116,7 @@ def evaluate(
             samples=samples,
             chunk=chunk,
             out=path,
+            again=again,
             save_examples=save_examples,
             processes=processes,
         )
@@ -125,16 +127,11 @@ def evaluate(
         return
     print("\n".join(terminal([record])))
     print(f"record: {path}  (carso report {path} makes tables and a page of it)")
+    if before is not None and before == changed_at(path):
+        made = record["provenance"].get("made", "before")
+        print(f"nothing was computed: the record was made {made}; --again makes it anew")
 
 
-def report(
-    records: Annotated[list[Path], typer.Argument(help="Records that `carso evaluate` wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder for page and tables.")] = Path("report"),
-) -> None:
-    """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
-    from carso.report.write import write_report
-
-    found, written = write_report(records, out)
-    print("\n".join(found))
-    for path in written:
-        print(f"wrote {path}")
+def changed_at(path: Path) -> int | None:
+    """When a file was written last; None where there is none."""
+    return path.stat().st_mtime_ns if path.is_file() else None
