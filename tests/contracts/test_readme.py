@@ -126,7 +126,14 @@ def test_what_a_table_of_code_names_exists(name: str) -> None:
     source = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "carso").rglob("*.py"))
     table = "\n".join(line for line in text.splitlines() if line.startswith("|"))
     for word in re.findall(r"`(?:[A-Z]\w+\.)?([a-z_]+|[A-Z]\w+)`", table):
-        assert re.search(rf"(def|class) {word}\b|^{word}\b", source, flags=re.MULTILINE), word
+        assert defines(source, word), word
+    for word, path in re.findall(r"`(?:[A-Z]\w+\.)?(\w+)` in `(carso/[\w/]+\.py)`", text):
+        assert defines((ROOT / path).read_text(encoding="utf-8"), word), f"{word} in {path}"
+
+
+def defines(source: str, name: str) -> bool:
+    """Whether a source has a function, a class or a constant of this name."""
+    return bool(re.search(rf"(def|class) {name}\b|^{name}\b", source, flags=re.MULTILINE))
 
 
 def shortest(seed: int, samples: int) -> Suite:
