@@ -24,7 +24,10 @@ from carso.cli.options import (
 
 
 def evaluate(
-    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    defence: Annotated[
+        str,
+        typer.Argument(help="A shipped name, the folder of a run, or (--bare) a known classifier."),
+    ],
     suite: Annotated[
         str, typer.Option(help="quick, paper, adaptive, full, or standard (for --bare).")
     ] = "",

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from carso.classifiers.frozen import freeze
+from carso.classifiers.sanity import refuse_chance
 from carso.data import ImageData
 from carso.defence.defence import Carso
 from carso.defence.representation import check_fit
@@ -48,13 +49,17 @@ def fit(
     seed: int = 0,
     device: torch.device | str = "cpu",
     display: Display | None = None,
+    check_accuracy: bool = True,
 ) -> Carso:
     """Train the paper's purifier around `classifier`, which maps images in [0, 1] to logits and
     whose weights do not change: it is frozen in place. `layers` names the activations that the
-    purifier reads."""
+    purifier reads. A classifier that labels validation images no better than a guess is refused,
+    unless `check_accuracy` is off."""
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
     check_fit(frozen, data, layers=layers)
+    if check_accuracy:
+        refuse_chance(frozen, data, place)
     sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "purifier", "weights"):
         purifier = VAEPurifier.around(
@@ -106,6 +111,7 @@ def harden(
     seed: int = 0,
     device: torch.device | str = "cpu",
     display: Display | None = None,
+    check_accuracy: bool = True,
     **settings: Any,
 ) -> Carso:
     """A defence whose purifier is trained against attacks on the whole of it, from `start` or
@@ -113,11 +119,14 @@ def harden(
 
     `settings` are the others of `[hardening]` in a scenario file; `steps` is its attack_steps.
     Over a classifier that is robust by itself, aggregation="anchored" keeps what it has; how much
-    its own logits count is then chosen on validation images.
+    its own logits count is then chosen on validation images. A classifier that labels those no
+    better than a guess is refused, unless `check_accuracy` is off.
     """
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
     check_fit(frozen, data, layers=layers)
+    if check_accuracy:
+        refuse_chance(frozen, data, place)
     if start is not None and start.layers != tuple(layers):
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
     sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}

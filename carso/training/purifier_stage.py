@@ -123,7 +123,7 @@ class PurifierStage:
         divergence = penalty = kl_to_prior(mean, logvar).sum()
         if free := self.training.free_bits:
             penalty = kl_to_prior(mean, logvar, free_bits=free).sum()
-        loss = self.training.loss_scale * (cost + beta * penalty)
+        loss = cost + beta * penalty
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.all_reduce_gradients(self.purifier.parameters())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
 from carso.scenario.schema import Scenario
 from carso.threats.linf import Linf
@@ -30,12 +31,13 @@ def hardening_scenario(
     code = classifier.suffix == ".py"
     if code and not layers:
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
+    network = settled(scenario.classifier, classifier)
     threat = scenario.threat if eps is None else Linf(eps=eps)
     scale = threat.eps / scenario.threat.eps
     return replace(
         scenario,
         name=classifier.stem if code else f"{scenario.name}-hardened",
-        classifier=replace(scenario.classifier, layers=tuple(layers) or scenario.classifier.layers),
+        classifier=replace(network, layers=tuple(layers) or network.layers),
         purifier=replace(scenario.purifier, attacks=None, training=None),
         hardening=replace(
             own,

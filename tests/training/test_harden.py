@@ -12,7 +12,7 @@ from support import fails, run, write_photos
 from torch import nn
 
 import carso
-from carso.classifiers.registry import of_user
+from carso.classifiers.brought import of_user
 from carso.classifiers.wide_resnet import WideResNet
 from carso.cli.main import main
 from carso.errors import CarsoError
@@ -177,7 +177,7 @@ def test_hardening_again_goes_on_and_other_settings_are_refused(
     code, out, err = run(capsys, *words, "--epochs", "1")
     assert code == 0, err
     assert f"carso predict {hardened} IMAGE... --classifier {place / 'own.py'}" in out
-    fails(capsys, *words, says=["other settings", "hardening changed"])  # two epochs
+    fails(capsys, *words, says=["other settings", "hardening.epochs changed"])  # two epochs
     fails(capsys, *words, "--epochs", "1", "--seed", "5", says=["other settings", "seed changed"])
     assert {path: path.read_bytes() for path in hardened.glob("hard*") if path.is_file()} == kept
 
