@@ -165,7 +165,7 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         whole,
         train=whole.train.balanced(200),
         validation=whole.validation.balanced(20),
-        test=whole.test.balanced(100),
+        test=whole.test.balanced(20),
     )
     monkeypatch.setattr(data, "load", lambda name: few)
     monkeypatch.setitem(SUITES, "quick", shortest)
@@ -178,8 +178,8 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "attacks" in scope["record"]  # type: ignore[operator]
     assert isinstance(labels, torch.Tensor)
     assert isinstance(candidates, torch.Tensor)
-    assert labels.shape == (100,)
-    assert candidates.shape[1:] == (100, 1, 28, 28)
+    assert labels.shape == (20,)
+    assert candidates.shape[1:] == (20, 1, 28, 28)
 
 
 def test_the_evaluation_example_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
