@@ -9,6 +9,7 @@ from torch import nn
 
 from carso.defence.representation import Representation
 from carso.purifiers import kinds
+from carso.purifiers.base import TrainablePurifier
 
 
 def purifier_around(
@@ -18,7 +19,7 @@ def purifier_around(
     layers: Sequence[str],
     kind: str = "vae",
     **settings: Any,
-) -> Any:
+) -> TrainablePurifier:
     """An untrained purifier that reads `classifier` at `layers`; `settings` are those of its kind,
     and where it matters `mean` and `std` of the images' channels."""
     shapes = Representation(classifier, layers).shapes(image_shape)

@@ -9,7 +9,7 @@ logits -> softmax(sum exp l) -> one robust prediction       4 aggregate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,23 +22,8 @@ from carso.defence.representation import Representation
 from carso.defence.view import View
 from carso.errors import CarsoError
 from carso.microbatches import in_microbatches
-from carso.randomness import generator
-
-
-class ConditionalGenerator(Protocol):
-    """What can serve as a purifier: it reads activations and draws candidate images.
-
-    If it also has an `image_shape`, images of another shape are refused with a clear message.
-    """
-
-    @property
-    def layers(self) -> Sequence[str]:
-        """The layers of the classifier whose activations `sample` reads, in this order."""
-        ...
-
-    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        """Candidates (N, B, C, H, W) in [0, 1], with all randomness from `generator`."""
-        ...
+from carso.purifiers.base import Purifier
+from carso.randomness import Turn, generator
 
 
 class Carso(nn.Module):
@@ -47,7 +32,7 @@ class Carso(nn.Module):
     def __init__(
         self,
         classifier: nn.Module,
-        purifier: ConditionalGenerator,
+        purifier: Purifier,
         samples: int = 8,
         aggregation: str = "double-exponential",
         final_classifier: nn.Module | None = None,
@@ -75,6 +60,7 @@ class Carso(nn.Module):
             raise CarsoError(f"anchor must be a weight of at least 0, got {anchor}")
         self.samples, self.max_batch, self.anchor = samples, max_batch, anchor
         self.aggregation = aggregation
+        self.turn = Turn()
         self.seed(seed)
         self.eval()
 
@@ -131,6 +117,13 @@ class Carso(nn.Module):
 
     def part(self, images: Tensor, reduction: Reduction, samples: int) -> Tensor:
         """One part of a batch, whose noise goes on from where the part before it stopped."""
+        if not (torch.is_grad_enabled() and images.requires_grad):
+            return self.four_steps(images, reduction, self.noise, samples)
+        with self.turn:
+            return self.checkpointed(images, reduction, samples)
+
+    def checkpointed(self, images: Tensor, reduction: Reduction, samples: int) -> Tensor:
+        """A part that is computed again on the way back, with the same noise."""
         before = self.noise.get_state()
         after = before
 
@@ -142,11 +135,8 @@ class Carso(nn.Module):
             after = noise.get_state()
             return scores
 
-        if torch.is_grad_enabled() and images.requires_grad:
-            self.representation.look(images)
-            scores: Tensor = checkpoint(steps, images, use_reentrant=False)
-        else:
-            scores = steps(images)
+        self.representation.look(images)
+        scores: Tensor = checkpoint(steps, images, use_reentrant=False)
         self.noise.set_state(after)
         return scores
 
@@ -227,7 +217,7 @@ class Carso(nn.Module):
         if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise CarsoError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
-        shape = getattr(self.purifier, "image_shape", None)
+        shape = self.purifier.image_shape
         if shape is not None and images.shape[1:] != torch.Size(shape):
             raise CarsoError(
                 f"this defence takes images of shape {tuple(shape)} (C, H, W), "

@@ -22,6 +22,7 @@ from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
 from carso.machine import tuning
+from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
 from carso.storage import files
@@ -80,7 +81,7 @@ def folder_of(name: str | Path) -> Path:
 
 def purifier_of(
     scenario: Scenario, classifier: Frozen, image_shape: tuple[int, int, int], **statistics: Any
-) -> Any:
+) -> TrainablePurifier:
     """The scenario's purifier for `classifier`, untrained; `statistics` are the images' mean and
     std, which only training needs."""
     return purifier_around(
@@ -149,9 +150,11 @@ def chosen_anchor(weights: Path) -> dict[str, float]:
 
 
 class Deployed(Carso):
-    """A defence that also knows its scenario and the names of its classes."""
+    """A defence that also knows its scenario, its images and the names of their classes."""
 
     scenario: Scenario
+    trained_shape: tuple[int, int, int]
+    """The (C, H, W) of the images that it was trained on."""
     classes: tuple[str, ...]
 
 
@@ -179,10 +182,11 @@ def load(
         if not hardened and (folder / "hardening.safetensors").exists():
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
-    load_weights(purifier, weights)
-    if tuning.current().compiled and found.scenario.purifier.kind == "vae":
-        purifier.decoder.compile()
+    load_weights(as_module(purifier), weights)
+    if tuning.current().compiled:
+        tuning.compile_parts(as_module(purifier))
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes
+    defence.trained_shape = found.shape
     return defence

@@ -39,7 +39,7 @@ class Tuning:
     precision: str = "float32"
     """Of the attacks inside hardening, where a scenario leaves it open ("tuned")."""
     compiled: bool = False
-    """Whether the decoder of a loaded defence is compiled."""
+    """Whether the parts of a loaded purifier are compiled."""
     threads: int = 0
     """Where a command leaves it open; 0: torch's own choice."""
     ratios: dict[str, float] = field(default_factory=dict)
@@ -106,6 +106,12 @@ def laid_out(module: nn.Module, memory_format: str) -> nn.Module:
     return module.to(memory_format=FORMATS[memory_format])  # type: ignore[call-overload, no-any-return]
 
 
+def compile_parts(module: nn.Module) -> None:
+    """Compile each part of a module, in place, when it is first called."""
+    for part in module.children():
+        part.compile()
+
+
 def ratio(plain: Action, other: Action, *, turns: int) -> float:
     """The time of `other` over that of `plain`, in turns: the median of the ratios."""
     for action in (plain, other):
@@ -126,7 +132,7 @@ def chosen(ratios: dict[str, float]) -> Tuning:
     return Tuning(
         memory_format="contiguous" if ratios["contiguous"] < WORTH else "channels-last",
         precision="bfloat16" if ratios["bfloat16"] < WORTH else "float32",
-        compiled=ratios.get("compiled decoder", 1.0) < WORTH,
+        compiled=ratios.get("compiled purifier", 1.0) < WORTH,
         threads=threads,
         ratios=ratios,
     )

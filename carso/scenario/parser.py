@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -42,7 +43,10 @@ def read(name: str, *, preset: str = "") -> Scenario:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CarsoError(f"{path} is not a readable text file: {error}") from None
-    return parse(text, source=path.name, preset=preset)
+    scenario = parse(text, source=path.name, preset=preset)
+    if ":" in scenario.purifier.kind and (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # a purifier of the user's own lives beside the file
+    return scenario
 
 
 def parse(text: str, *, source: str, preset: str = "") -> Scenario:

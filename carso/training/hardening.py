@@ -28,6 +28,7 @@ from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
 from carso.machine import tuning
+from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
@@ -48,7 +49,7 @@ class HardeningStage:
     def __init__(
         self,
         classifier: Frozen,
-        purifier: Any,
+        purifier: TrainablePurifier,
         data: ImageData,
         *,
         hardening: HardeningSettings,
@@ -69,7 +70,7 @@ class HardeningStage:
         if processes.world_size > 1 and hardening.features:
             raise CarsoError("features looks at the whole batch at once: train with --devices 1")
         self.processes = processes
-        synced(purifier, processes, device)
+        synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device).requires_grad_(True)
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
         self.defence = self.around(classifier, self.purifier, samples=1)
@@ -86,7 +87,7 @@ class HardeningStage:
         self.best_accuracy = -1.0
         self.waited = 0
 
-    def around(self, classifier: Frozen, purifier: Any, *, samples: int) -> Carso:
+    def around(self, classifier: Frozen, purifier: TrainablePurifier, *, samples: int) -> Carso:
         return Carso(
             classifier,
             purifier,
@@ -163,7 +164,12 @@ class HardeningStage:
         self.processes.all_reduce_gradients(self.purifier.parameters())
         self.optimiser.step()
         self.step += 1
-        average(self.averaged, self.purifier, decay=self.hardening.average, step=self.step)
+        average(
+            as_module(self.averaged),
+            as_module(self.purifier),
+            decay=self.hardening.average,
+            step=self.step,
+        )
         right = (logits.argmax(dim=1) == labels).float().mean()
         found = self.processes.all_reduce(
             weight * torch.stack([loss.detach(), cost.detach(), right])
@@ -275,7 +281,7 @@ class HardeningStage:
         )
         return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
 
-    def result(self) -> Any:
+    def result(self) -> TrainablePurifier:
         """The purifier of the best epoch."""
         self.averaged.load_state_dict(self.best)
         return self.averaged.deployed()

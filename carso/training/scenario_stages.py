@@ -14,6 +14,7 @@ from carso.defence.on_disk import purifier_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.machine import tuning
+from carso.purifiers.base import TrainablePurifier
 from carso.randomness import seeded
 from carso.scenario.parser import as_table, digest
 from carso.scenario.schema import Scenario
@@ -120,7 +121,7 @@ def hardening_stage(
     classifier: Frozen,
     device: torch.device,
     *,
-    start: Any | None,
+    start: TrainablePurifier | None,
     final: Frozen | None = None,
     processes: Processes = ALONE,
 ) -> HardeningStage:

@@ -13,11 +13,13 @@ from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import DataNotFoundError, ImageData
 from carso.defence.defence import Carso
-from carso.defence.on_disk import describe, in_use, read_description
+from carso.defence.on_disk import describe, in_use, purifier_of, read_description
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
+from carso.purifiers.base import TrainablePurifier
 from carso.scenario.parser import as_table, from_table
+from carso.scenario.purifier_settings import KINDS
 from carso.scenario.schema import Scenario
 from carso.storage import files, tensor_files
 from carso.storage.provenance import provenance
@@ -46,6 +48,8 @@ def train(
         else registry.given(given, scenario.classifier, data)
     )
     check_fit(classifier, data, layers=registry.layers_of(scenario.classifier))
+    if scenario.purifier.kind not in KINDS:  # nor a purifier of the user's that cannot be built
+        purifier_of(scenario, freeze(classifier), data.image_shape)
     if given is not None:
         same_everywhere(classifier, given, processes)
     description = describe(scenario, data)
@@ -61,7 +65,7 @@ def train(
     elif processes.is_first:
         keep_given(folder, classifier, given)
     frozen = registry.placed(freeze(classifier), device)
-    purifier: Any | None = None
+    purifier: TrainablePurifier | None = None
     if scenario.purifier.training is not None:
         purifier = train_purifier(scenario, data, frozen, folder, device, display, processes)
         defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
@@ -204,7 +208,7 @@ def train_purifier(
     device: torch.device,
     display: Display,
     processes: Processes = ALONE,
-) -> Any:
+) -> TrainablePurifier:
     """The paper's purifier on top of `classifier`."""
     training = purifier_stage(
         scenario, data, classifier, device, folder=folder / "purifier", processes=processes
@@ -231,8 +235,8 @@ def harden(
     display: Display,
     processes: Processes = ALONE,
     *,
-    start: Any | None,
-) -> Any:
+    start: TrainablePurifier | None,
+) -> TrainablePurifier:
     """The purifier after training against attacks on the whole defence, from `start` or from
     scratch."""
     training = hardening_stage(scenario, data, classifier, device, start=start, processes=processes)

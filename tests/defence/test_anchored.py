@@ -48,6 +48,7 @@ class Gaussian:
     """A purifier that makes another image of the one that the classifier's first layer shows."""
 
     layers = ("see",)
+    image_shape = None
 
     def draw(self, count: int, samples: int, generator: Generator, *, like: Tensor) -> Tensor:
         return normal((count, samples, *SHAPE), like, generator).transpose(0, 1)

@@ -32,7 +32,7 @@ def test_an_alternative_is_chosen_where_it_is_faster_by_more_than_a_little() -> 
             "contiguous": FASTER,
             "bfloat16": FASTER,
             "one thread": FASTER,
-            "compiled decoder": FASTER,
+            "compiled purifier": FASTER,
         }
     )
     assert (found.memory_format, found.precision, found.threads, found.compiled) == (

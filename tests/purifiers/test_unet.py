@@ -178,11 +178,11 @@ def test_it_learns_to_rebuild_an_image(eye: Eye) -> None:
     optimiser = torch.optim.Adam(purifier.parameters(), lr=1e-2)
     costs = []
     for _ in range(30):
-        cost = purifier.loss(images, eye(images), seeded()).mean()
+        loss = purifier.loss(images, images, eye(images), seeded(), beta=1.0, free_bits=0.0)
         optimiser.zero_grad()
-        cost.backward()
+        loss.total.backward()
         optimiser.step()
-        costs.append(float(cost))
+        costs.append(loss.terms["reconstruction"].item())
     assert costs[-1] < costs[0] / 2
 
 

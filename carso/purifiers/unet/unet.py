@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.errors import CarsoError
+from carso.purifiers.base import PurifierLoss
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.purifiers.unet.entry import MapEntry, VectorEntry, nearest_level, token_grid
 from carso.purifiers.unet.network import Size, UNet, level_sizes
@@ -37,7 +38,7 @@ class UNetPurifier(nn.Module):
     resolution leaves no such doubt.
     """
 
-    image_shape = None
+    image_shape: tuple[int, int, int] | None = None
 
     def __init__(
         self,
@@ -136,10 +137,19 @@ class UNetPurifier(nn.Module):
             start = end
         return self.network(noisy)  # type: ignore[no-any-return]
 
-    def loss(self, clean: Tensor, activations: Sequence[Tensor], generator: Generator) -> Tensor:
-        """The reconstruction of the clean images from the activations of the attacked ones, as the
-        paper's purifier has it: binary cross-entropy of each image, summed over its pixels (B,)."""
-        return reconstruction_cost(self.pixel_logits(activations, generator), clean)
+    def loss(
+        self,
+        images: Tensor,
+        clean: Tensor,
+        activations: Sequence[Tensor],
+        generator: Generator,
+        *,
+        beta: float,
+        free_bits: float,
+    ) -> PurifierLoss:
+        """The reconstruction of the clean images; there is no prior, and so no other term."""
+        cost = reconstruction_cost(self.pixel_logits(activations, generator), clean).sum()
+        return PurifierLoss(total=cost, terms={"reconstruction": cost})
 
     def deployed(self) -> Self:
         """This purifier in evaluation mode and without gradients of its own."""
