@@ -21,7 +21,7 @@ from pyautoattack.autopgd_base import APGDAttack
 
 import carso
 from carso import data
-from carso.machine.tuning import seconds
+from carso.timing import seconds
 
 WAYS = ("shared", "separate", "pyautoattack")
 

@@ -1,7 +1,7 @@
 """Alternatives of how passes are run, each over the default: what `carso doctor --tune` measures.
 
 Time of a gradient through the whole defence in bfloat16, with one thread, with contiguous instead
-of channels-last weights; and of the decoder compiled, where a compiler is found.
+of channels-last weights.
 
     python benchmarks/kinds.py [--scenario fashion] [--turns 7] [--json]
 """
@@ -13,7 +13,7 @@ import json
 
 import torch
 
-from carso.cli.speed import ratios
+from carso.speed import ratios
 
 
 def main() -> None:

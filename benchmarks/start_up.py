@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from carso.machine.tuning import seconds
+from carso.timing import seconds
 
 
 def started(*words: str) -> None:

@@ -7,12 +7,17 @@ import sys
 import typer
 import typer.exceptions
 
+from carso.cli.demo_command import demo
+from carso.cli.doctor_command import doctor
+from carso.cli.evaluate_command import evaluate
+from carso.cli.harden_command import harden
 from carso.cli.import_command import import_
-from carso.cli.measuring import evaluate, report
 from carso.cli.options import app
+from carso.cli.predict_command import predict
+from carso.cli.report_command import report
 from carso.cli.reproduce_command import reproduce
-from carso.cli.training_commands import harden, scenarios, train
-from carso.cli.using import demo, doctor, predict
+from carso.cli.scenarios_command import scenarios
+from carso.cli.train_command import train
 from carso.distributed.launchers import first_process
 from carso.errors import CarsoError
 
@@ -52,7 +57,3 @@ def stopped() -> None:
         return
     again = "a training or evaluation goes on when the command is given again"
     print(f"carso: stopped; {again}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
 
 app = typer.Typer(
     name="carso",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -26,9 +25,7 @@ app = typer.Typer(
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA).")
 ]
-ThreadsOption = Annotated[
-    int, typer.Option(help="CPU threads; 0: what `carso doctor --tune` found, or torch's choice.")
-]
+ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own choice.")]
 DeviceOption = Annotated[
     str, typer.Option(help="cpu, cuda, cuda:1, ...; auto: a GPU where there is one.")
 ]
@@ -51,23 +48,23 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 @app.callback(invoke_without_command=True)
 def carso(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Purify what an image classifier sees, and measure what that is worth."""
     if version:
         print(f"carso {__version__}")
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def prepare(device: str, threads: int) -> torch.device:
     """The device asked for, after a check that it is there."""
     import torch
 
-    from carso.machine import tuning
-
     if threads < 0:
         raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
-    if threads := threads or tuning.current().threads:
+    if threads:
         torch.set_num_threads(threads)
     gpus = torch.cuda.is_available()
     try:

@@ -57,7 +57,7 @@ def reproduce(
 
     Every step is kept: stopped and called again, it goes on.
     """
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import launch
     from carso.report.progress import progress
     from carso.reproduction import TABLES, Workshop, read_scale, runs_needed
     from carso.reproduction.workshop import Missing

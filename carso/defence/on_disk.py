@@ -21,7 +21,6 @@ from carso.data import ImageData, ImageFacts
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.machine import tuning
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
@@ -183,8 +182,6 @@ def load(
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
     load_weights(as_module(purifier), weights)
-    if tuning.current().compiled:
-        tuning.compile_parts(as_module(purifier))
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes

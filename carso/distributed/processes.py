@@ -2,39 +2,30 @@
 
 Every process holds the whole model and sees every batch, but works on its own part of it. Random
 draws are made for the whole batch and cut, losses are weighted by the part's size, gradients are
-summed: what many processes compute is what one would have computed on the whole batch.
+summed by Fabric's data parallelism: what many processes compute is what one would have computed on
+the whole batch.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import os
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
-from subprocess import Popen
-from threading import Thread
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from carso.distributed.launchers import first_process
 from carso.errors import CarsoError
 from carso.randomness import Share, shared
 
-Made = TypeVar("Made")
+if TYPE_CHECKING:  # a process that is alone does not need it
+    from lightning_fabric import Fabric
 
-PRECISIONS = ("32-true", "bf16-mixed")
-PATIENCE = timedelta(days=7)
-"""How long a process waits for another that is alive and has more to do; of one that has died the
-connection breaks, or the launcher tells."""
+Made = TypeVar("Made")
+Network = TypeVar("Network", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +35,8 @@ class Processes:
     rank: int = 0
     world_size: int = 1
     precision: str = "32-true"
+    fabric: Fabric | None = field(default=None, repr=False, compare=False)
+    """What joins many processes; one that is alone has none."""
 
     def autocast(self, device: torch.device) -> torch.autocast:
         """The precision in which passes of a training run; weights stay in float32."""
@@ -90,6 +83,30 @@ class Processes:
         sizes = [gradient.numel() for gradient in gradients]
         for gradient, values in zip(gradients, torch.split(flat, sizes), strict=True):
             gradient.copy_(values.view_as(gradient))
+
+    def data_parallel(self, module: Network, *methods: str) -> Network:
+        """`module` for passes whose gradients are to be those of all processes: its forward, and
+        what `methods` names. Other passes, such as an attack's, go through `module` itself.
+
+        Under data parallelism (DDP) gradients travel while the others are still computed. Where
+        there are several passes before `backward`, they must take the same parameters.
+        """
+        if self.fabric is None:
+            return module
+        wrapped = self.fabric.setup_module(module, move_to_device=False)
+        for method in methods:
+            wrapped.mark_forward_method(method)
+        return cast(Network, wrapped)
+
+    def backward(self, loss: Tensor) -> None:
+        """The gradients of the sum of the processes' losses, in all of them: of what went through
+        `data_parallel`, which gives their mean."""
+        try:
+            (self.world_size * loss).backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if self.world_size == 1 or not broken_connection(error):
+                raise
+            raise other_ended(error) from None
 
     def broadcast(self, value: Any) -> Any:
         """The first process's value, in all of them. It travels as JSON: a pickle would run what
@@ -163,126 +180,26 @@ class OtherEndedError(CarsoError):
     alone = True
 
 
+AGAIN = "start the run again: it goes on from its last checkpoint"
+
+
 @contextmanager
 def collective() -> Iterator[None]:
     """A process that cannot reach the others says why, and that nothing is lost."""
     try:
         yield
     except RuntimeError as error:
-        reason = next(iter(str(error).splitlines()), "")
-        reason = reason.rpartition("] ")[2].partition(". ")[0]  # without the place in gloo's source
-        raise OtherEndedError(
-            f"another process of this run has ended ({reason}); {AGAIN}"
-        ) from None
+        raise other_ended(error) from None
 
 
-AGAIN = "start the run again: it goes on from its last checkpoint"
+def other_ended(error: RuntimeError) -> OtherEndedError:
+    """What a broken connection means."""
+    reason = next(iter(str(error).splitlines()), "")
+    reason = reason.rpartition("] ")[2].partition(". ")[0]  # without the place in gloo's source
+    return OtherEndedError(f"another process of this run has ended ({reason}); {AGAIN}")
 
 
-def launch(
-    *,
-    device: torch.device,
-    devices: int,
-    nodes: int,
-    precision: str = "32-true",
-    threads: int = 0,
-) -> tuple[Processes, torch.device]:
-    """Start the other processes, or find that torchrun or Slurm has, and join them; which process
-    this one is, and its device. Without a number of `threads` they share the cores out."""
-    check_launch(device, devices, nodes, precision)
-    if devices * nodes == 1:
-        return Processes(precision=precision), device
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies.ddp import DDPStrategy
-    from lightning_fabric.strategies.launchers import subprocess_script
-
-    # Its own watch over the processes kills this one without a word; ours says why.
-    subprocess_script._launch_process_observer = watch_children
-    if not first_process():
-        watch(watch_parent, os.getppid())
-    for library in ("lightning.fabric", "lightning_fabric"):  # what it would tell of each process
-        logging.getLogger(library).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message="The `srun` command is available")
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    most = torch.get_num_threads()
-    try:
-        fabric = Fabric(
-            accelerator=device.type,
-            devices=devices,
-            num_nodes=nodes,
-            strategy=DDPStrategy(process_group_backend=backend, timeout=PATIENCE),
-        )
-        fabric.launch()
-    except (RuntimeError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise CarsoError(
-            f"cannot start {devices} process(es) on {nodes} machine(s): {reason}"
-        ) from None
-    torch.set_num_threads(threads or max(1, most // devices))
-    return Processes(fabric.global_rank, fabric.world_size, precision), fabric.device
-
-
-def check_launch(device: torch.device, devices: int, nodes: int, precision: str) -> None:
-    """Refuse what would hang, or start many runs in one folder."""
-    if precision not in PRECISIONS:
-        raise CarsoError(f"--precision is one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if devices < 1 or nodes < 1:
-        raise CarsoError(f"--devices and --nodes are at least 1, got {devices} and {nodes}")
-    if devices > 1 and device.index is not None:
-        raise CarsoError(
-            f"--devices {devices} takes the first {devices}: give --device {device.type}"
-        )
-    srun = "SLURM_STEP_NUM_TASKS" in os.environ  # a batch script has SLURM_NTASKS without it
-    if devices * nodes > 1 and "SLURM_NTASKS" in os.environ and not srun:
-        raise CarsoError("in a Slurm job many processes are started by srun: srun carso ...")
-    launchers = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-    started = max(from_environment(name) for name in launchers)
-    if started > 1 and devices * nodes == 1:
-        raise CarsoError(
-            f"{started} processes were started: say so with --devices (per machine) and --nodes"
-        )
-    if nodes > 1 and started == 1 and "MASTER_ADDR" not in os.environ:
-        raise CarsoError(
-            f"--nodes {nodes} needs a process on every machine: start it by torchrun or srun"
-        )
-
-
-def from_environment(name: str) -> int:
-    """A number of processes that torchrun or Slurm has set; 1 where neither did."""
-    text = os.environ.get(name, "1")
-    if not text.isdigit():
-        raise CarsoError(f"the environment's {name} is a number of processes, got {text!r}")
-    return int(text)
-
-
-def watch(look: Callable[[Any], None], at: Any) -> None:
-    """Look on while this process works, from before it joins the others: one may die by then."""
-    Thread(target=look, args=(at,), daemon=True).start()
-
-
-def watch_parent(parent: int) -> None:
-    """End this process within seconds of the one that started it, whatever it is busy with."""
-    while os.getppid() == parent:
-        time.sleep(5)
-    leave("the first process of this run has ended")
-
-
-def watch_children(child_processes: Sequence[Popen[bytes]]) -> None:
-    """End this process within seconds of one that it started and that failed."""
-    watch(until_one_fails, child_processes)
-
-
-def until_one_fails(processes: Sequence[Popen[bytes]]) -> None:
-    while not all(process.poll() == 0 for process in processes):
-        codes = [process.poll() or 0 for process in processes]
-        if any(codes):
-            if min(codes) >= 0:  # not killed: it met a mistake, as this one may, which then says so
-                time.sleep(5)
-            leave("another process of this run has ended")
-        time.sleep(0.5)
-
-
-def leave(why: str) -> None:
-    """End this process at once."""
-    print(f"carso: {why}; {AGAIN}", file=sys.stderr, flush=True)
-    os._exit(OtherEndedError.code)
+def broken_connection(error: RuntimeError) -> bool:
+    """Whether an error in the midst of a computation is one of what joins the processes: torch has
+    a type for NCCL's; gloo's name their place in its source."""
+    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error).lower()

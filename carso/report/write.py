@@ -34,8 +34,8 @@ def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
     found = [records.read(path) for path in paths]
     return {
         folder / "index.html": page(found),
-        folder / "record_tables.md": markdown(found) + "\n",
-        folder / "record_tables.tex": latex(found) + "\n",
+        folder / "tables.md": markdown(found) + "\n",
+        folder / "tables.tex": latex(found) + "\n",
     }
 
 

@@ -16,7 +16,7 @@ AGGREGATIONS = (
 VIEWS = ("mean-logits", "logsumexp", "score", "log-prob")
 """Names of `carso.aggregation`, which this module must not import; no one could train through the
 view "released", whose gradients are NaN."""
-PRECISIONS = ("float32", "bfloat16", "tuned")
+PRECISIONS = ("float32", "bfloat16", "auto")
 AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
 
 
@@ -182,10 +182,10 @@ class HardeningSettings:
     attack_steps: int = 3
     attack_step_size: float
     """Of the training PGD, on the [0, 1] pixel scale."""
-    attack_precision: str = "tuned"
-    """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or
-    "tuned": what `carso doctor --tune` found faster on this CPU, float32 where it was not called.
-    Weights learn in float32 in any case."""
+    attack_precision: str = "float32"
+    """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or "auto":
+    what is faster where the run begins, measured then and written into the run. Weights learn in
+    float32 in any case."""
     loss: str = "cross-entropy"
     """"cross-entropy", "margin" or "trades"."""
     trades_weight: float = 4.0
@@ -209,6 +209,8 @@ class HardeningSettings:
     """Weight of the classifier's own logits on the input, in the aggregation "anchored"."""
 
     def __post_init__(self) -> None:
+        if self.attack_precision == "tuned":  # what old files say: it was float32 but for a cache
+            object.__setattr__(self, "attack_precision", "float32")
         losses, augmentations = ("cross-entropy", "margin", "trades"), AUGMENTATIONS
         starts = ("purifier", "scratch")
         check(self.start in starts, "start", f"one of {starts}", self.start)

@@ -111,6 +111,6 @@ def sha256(path: Path) -> str:
 
 
 def cache() -> Path:
-    """The user's cache: downloaded data, what is decoded once, and how this machine is tuned."""
+    """The user's cache: downloaded data, and what is decoded once."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "carso"

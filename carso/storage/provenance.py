@@ -7,7 +7,6 @@ import platform
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,7 +25,7 @@ def provenance() -> dict[str, Any]:
         "command": command(),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
-        "tuning": in_use(),
+        "memory_format": "channels-last",
         "versions": {"python": platform.python_version(), **versions()},
         "hardware": {
             "processor": platform.machine(),
@@ -36,15 +35,6 @@ def provenance() -> dict[str, Any]:
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
     }
-
-
-def in_use() -> dict[str, Any]:
-    """How passes are run here, apart from the figures that this was chosen by."""
-    from carso.machine import tuning
-
-    found = asdict(tuning.current())
-    del found["ratios"]
-    return found
 
 
 def processes() -> int:
@@ -61,7 +51,7 @@ def command() -> str:
     program, *words = sys.argv
     path = Path(program)
     here = Path(__file__).parents[2]
-    if path.stem in ("carso", "cli"):
+    if path.stem == "carso" or path.parts[-2:] == ("carso", "__main__.py"):
         begin = ["carso"]
     elif path.suffix == ".py" and path.resolve().is_relative_to(here):
         begin = ["python", str(path.resolve().relative_to(here))]

@@ -52,6 +52,7 @@ class ClassifierStage:
         self.training, self.threat, self.seed, self.device = training, threat, seed, device
         self.data, self.identity, self.epochs = data, identity, training.epochs
         self.classifier = placed(synced(classifier, processes, device), device)
+        self.learning = processes.data_parallel(self.classifier)
         self.averaged: nn.Module = copy.deepcopy(self.classifier).requires_grad_(False).eval()
         self.optimiser = torch.optim.SGD(
             self.classifier.parameters(),
@@ -95,8 +96,7 @@ class ClassifierStage:
         with self.processes.autocast(self.device):
             loss = weight * self.loss(images, labels, source)
         self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.processes.all_reduce_gradients(self.classifier.parameters())
+        self.processes.backward(loss)
         self.optimiser.step()
         self.step += 1
         average(self.averaged, self.classifier, decay=self.training.average, step=self.step)
@@ -110,7 +110,7 @@ class ClassifierStage:
         smoothing = self.training.label_smoothing
         if self.training.method == "clean":
             self.classifier.train()
-            return F.cross_entropy(self.classifier(images), labels, label_smoothing=smoothing)
+            return F.cross_entropy(self.learning(images), labels, label_smoothing=smoothing)
         self.classifier.eval()  # the attack must not move the batch-norm statistics
         self.classifier.requires_grad_(False)
         if self.training.method == "pgd":
@@ -128,10 +128,10 @@ class ClassifierStage:
         self.classifier.requires_grad_(True)
         self.classifier.train()
         if self.training.method == "pgd":
-            return F.cross_entropy(self.classifier(attacked), labels, label_smoothing=smoothing)
-        logits = self.classifier(images)
+            return F.cross_entropy(self.learning(attacked), labels, label_smoothing=smoothing)
+        logits = self.learning(images)
         natural = F.cross_entropy(logits, labels, label_smoothing=smoothing)
-        return natural + self.training.trades_weight * divergence(logits, self.classifier(attacked))
+        return natural + self.training.trades_weight * divergence(logits, self.learning(attacked))
 
     def validate(self) -> Row:
         """Accuracy of the averaged weights on validation images, clean and under PGD."""

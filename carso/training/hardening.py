@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,18 +28,22 @@ from carso.defence.defence import Carso
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
-from carso.machine import tuning
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
 from carso.threats.linf import Linf
+from carso.timing import ratio
+from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
 from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 from carso.training.schedules import one_cycle
 from carso.training.temperature import fitted_temperature
 from carso.training.validation_attack import judged
+
+MEASURED_IMAGES = 16
+"""Of the short attacks that find out which precision is faster."""
 
 
 class HardeningStage:
@@ -58,10 +63,12 @@ class HardeningStage:
         device: torch.device,
         identity: dict[str, Any],
         final_classifier: Frozen | None = None,
+        folder: Path | None = None,
         processes: Processes = ALONE,
     ) -> None:
         """`threat` is the ball of the evaluation; training attacks have `hardening.eps` if set.
-        `final_classifier` serves the paper's ablation, as in `Carso`."""
+        `final_classifier` serves the paper's ablation, as in `Carso`. A `folder` keeps what is
+        measured when the run begins."""
         self.data, self.hardening, self.threat = data, hardening, threat
         self.seed, self.device, self.identity = seed, device, identity
         self.epochs = hardening.epochs
@@ -86,6 +93,10 @@ class HardeningStage:
         self.best: dict[str, Tensor] = {}
         self.best_accuracy = -1.0
         self.waited = 0
+        asked = hardening.attack_precision
+        self.precision = settled_precision(asked, self.low_over_full, folder, processes)
+        if asked == "auto":
+            self.identity = {**identity, "attacks": self.precision}
 
     def around(self, classifier: Frozen, purifier: TrainablePurifier, *, samples: int) -> Carso:
         return Carso(
@@ -189,10 +200,7 @@ class HardeningStage:
 
         steps = settings.attack_steps
         size = settings.attack_step_size * threat.eps / self.training_threat.eps
-        precision = settings.attack_precision
-        if precision == "tuned":  # on a CPU, where the tuning was measured
-            precision = tuning.current().precision if self.device.type == "cpu" else "float32"
-        low = precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
+        low = self.precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
             if settings.loss == "trades":
                 return disagreement_attack(
@@ -200,6 +208,18 @@ class HardeningStage:
                 )
             attack = PGD(steps=steps, step_size=size)
             return attack(view, images, labels, threat=threat, generator=source)
+
+    def low_over_full(self) -> float:
+        """The time of a training attack in bfloat16 over that in float32, here and now."""
+        images, labels = self.data.train.batch(slice(MEASURED_IMAGES))
+        images, labels = images.to(self.device), labels.to(self.device)
+
+        def attack(precision: str) -> None:
+            self.precision = precision
+            source = generator(self.seed, self.name, "precision")
+            self.attacked(images, labels, source).sum().item()  # a GPU is waited for
+
+        return ratio(lambda: attack("float32"), lambda: attack("bfloat16"), turns=3)
 
     @property
     def rebuilding(self) -> bool:

@@ -13,7 +13,6 @@ from carso.data import ImageData
 from carso.defence.on_disk import purifier_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.machine import tuning
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import seeded
 from carso.scenario.parser import as_table, digest
@@ -123,6 +122,7 @@ def hardening_stage(
     *,
     start: TrainablePurifier | None,
     final: Frozen | None = None,
+    folder: Path | None = None,
     processes: Processes = ALONE,
 ) -> HardeningStage:
     """The hardening of `start`, or of a new purifier, at its very start; with another `final`
@@ -137,7 +137,6 @@ def hardening_stage(
     else:
         purifier, origin = start, tensor_files.fingerprint(start.state_dict())
     table = as_table(scenario)
-    tuned = settings.attack_precision == "tuned"
     network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}
     return HardeningStage(
         classifier,
@@ -156,8 +155,8 @@ def hardening_stage(
             **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
             "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
             **precision(processes),
-            **({"attacks": tuning.current().precision} if tuned else {}),
         },
         final_classifier=final,
+        folder=folder,
         processes=processes,
     )

@@ -239,8 +239,11 @@ def harden(
 ) -> TrainablePurifier:
     """The purifier after training against attacks on the whole defence, from `start` or from
     scratch."""
-    training = hardening_stage(scenario, data, classifier, device, start=start, processes=processes)
-    history = loop.run(training, folder / "hardening", display)
+    place = folder / "hardening"
+    training = hardening_stage(
+        scenario, data, classifier, device, start=start, folder=place, processes=processes
+    )
+    history = loop.run(training, place, display)
     purifier = training.result()
     weights = purifier.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)

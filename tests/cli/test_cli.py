@@ -15,6 +15,7 @@ from PIL import Image
 from support import fails, mini, run, write_photos
 
 from carso import data
+from carso.cli.main import app
 from carso.cli.options import prepare
 from carso.defence import on_disk
 from carso.demo import RECORDS
@@ -41,7 +42,7 @@ def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_help_and_the_list_of_scenarios_need_no_torch() -> None:
-    code = "import sys, carso.cli; assert 'torch' not in sys.modules"
+    code = "import sys, carso.cli.main; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     for word in ("--help", "scenarios"):
         result = subprocess.run(
@@ -63,6 +64,20 @@ def test_help_and_the_list_of_scenarios_need_no_torch() -> None:
         )
         taken.append(user + system)
     assert min(taken) < 0.5
+
+
+def test_the_command_alone_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    for name in ("train", "evaluate", "import"):
+        assert name in out
+
+
+def test_every_command_is_a_function_in_a_file_of_its_name() -> None:
+    commands = {c.name or c.callback.__name__: c.callback for c in app.registered_commands}
+    assert len(commands) >= 10
+    for name, callback in commands.items():
+        assert callback.__module__ == f"carso.cli.{name}_command"
 
 
 def test_scenarios_lists_every_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,27 @@ def test_imports_point_down(path: Path) -> None:
         assert depth(name) >= own, f"{path.name} imports carso.{name} from a layer above"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_nothing_that_is_imported_is_patched(path: Path) -> None:
+    """What another module or library does is its own: no attribute of it is set from outside."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.Import, ast.ImportFrom)
+    known = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            root = target
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(target, ast.Attribute) and isinstance(root, ast.Name):
+                assert root.id not in known, f"{path.name}:{target.lineno} sets {root.id}'s own"
+
+
 def test_no_catch_all_modules() -> None:
     words = {"utils", "helpers", "misc", "common"}
     assert not [p for p in PACKAGE.rglob("*.py") if p.stem in words]

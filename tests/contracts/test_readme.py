@@ -132,7 +132,7 @@ def test_the_wheel_holds_weights_images_and_scenarios(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for path in (
         "carso/py.typed",
-        "carso/scenarios/fashion.toml",
+        "carso/scenario/scenarios/fashion.toml",
         "carso/report/page.html",
         "carso/weights/fashion/purifier.safetensors",
         "carso/weights/fashion/defence.json",

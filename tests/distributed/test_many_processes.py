@@ -161,9 +161,9 @@ def test_a_process_that_is_killed_ends_the_run_which_then_goes_on(
     assert "goes on from its last checkpoint" in said
     done = len(files.read_json(note)["history"])
     assert 1 <= done < EPOCHS
-    broadcast = carso(tmp_path, *words, "--devices", "2").stderr
-    assert f"classifier epoch {done + 1}:" in broadcast
-    assert f"classifier epoch {done}:" not in broadcast
+    said = carso(tmp_path, *words, "--devices", "2").stderr
+    assert f"classifier epoch {done + 1}:" in said
+    assert f"classifier epoch {done}:" not in said
     assert (tmp_path / "run" / "classifier.safetensors").read_bytes() == undisturbed
 
 

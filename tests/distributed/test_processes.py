@@ -1,10 +1,21 @@
 """Which process does what: parts, noise, and launches that would go wrong are refused."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
-from torch import Generator
+from torch import Generator, nn
 
-from carso.distributed.processes import ALONE, OtherEndedError, Processes, check_launch, collective
+from carso.distributed.launchers import already_started, check_launch, start_others
+from carso.distributed.processes import (
+    ALONE,
+    OtherEndedError,
+    Processes,
+    broken_connection,
+    collective,
+)
 from carso.errors import CarsoError
 from carso.randomness import Share, normal, shared, uniform
 from carso.training.loop import batches_in
@@ -100,6 +111,36 @@ def test_a_batch_script_is_not_yet_srun(monkeypatch: pytest.MonkeyPatch) -> None
     check_launch(CPU, 4, 1, "32-true")
 
 
+@pytest.mark.parametrize(("node", "ranks"), [("", ["1", "2"]), ("1", ["4", "5"])])
+def test_a_machine_starts_its_own_processes_by_the_same_command(
+    monkeypatch: pytest.MonkeyPatch, node: str, ranks: list[str]
+) -> None:
+    started = []
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, env: started.append((command, env)) or len(started)
+    )
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "carso", "train", "x.toml"])
+    monkeypatch.setattr(os, "environ", {"NODE_RANK": node, "MASTER_ADDR": "far"} if node else {})
+    assert not already_started()
+    assert start_others(3, 2 if node else 1) == [1, 2]
+    assert [env["RANK"] for _, env in started] == ranks
+    assert [env["LOCAL_RANK"] for _, env in started] == ["1", "2"]
+    for command, env in started:
+        assert command == [sys.executable, "-m", "carso", "train", "x.toml"]
+        assert env["WORLD_SIZE"] == ("6" if node else "3")
+        assert env["MASTER_ADDR"] == ("far" if node else "127.0.0.1")
+        assert env["MASTER_PORT"] == os.environ["MASTER_PORT"]
+    assert already_started()  # as Fabric sees it, which then starts none
+    assert (os.environ["RANK"], os.environ["LOCAL_RANK"]) == ("3" if node else "0", "0")
+
+
+def test_an_error_of_the_network_is_not_taken_for_a_lost_process() -> None:
+    assert broken_connection(RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed"))
+    assert broken_connection(torch.distributed.DistBackendError("NCCL"))
+    assert not broken_connection(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not broken_connection(torch.OutOfMemoryError("out of memory"))
+
+
 def test_a_batch_has_an_image_for_every_process() -> None:
     assert batches_in(100, 8, Processes(0, 8)) == 12
     with pytest.raises(CarsoError, match="batch_size = 4 has not an image for each of the 8"):
@@ -118,8 +159,12 @@ def test_a_broken_connection_says_that_nothing_is_lost() -> None:
 
 def test_alone_everything_is_what_it_is() -> None:
     value = torch.ones(2)
-    assert ALONE.sum(value) is value
+    assert ALONE.all_reduce(value) is value
     assert ALONE.broadcast({"a": 1}) == {"a": 1}
     assert ALONE.first_then_others(lambda: 3) == 3
     assert ALONE.all_equal("the same")
-    assert ALONE.first
+    assert ALONE.is_first
+    network = nn.Linear(2, 1)
+    assert ALONE.data_parallel(network) is network
+    ALONE.backward(network(torch.ones(1, 2)).sum())
+    assert torch.equal(network.weight.grad, torch.ones(1, 2))

@@ -34,7 +34,7 @@ pytestmark = [
 JOB = """#!/bin/bash
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
-{srun} {python} -m carso.cli train small.toml --device cpu --threads 1 --run {run} {devices}
+{srun} {python} -m carso train small.toml --device cpu --threads 1 --run {run} {devices}
 echo "code $?"
 """
 SRUN, TWO = "srun --kill-on-bad-exit=1", "--devices 1 --nodes 2"

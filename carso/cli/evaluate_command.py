@@ -1,4 +1,4 @@
-"""Attack a defence, and report what came of it."""
+"""`carso evaluate`: attack a defence, and say how far to trust the number."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def evaluate(
 
     Stopped and called again, it goes on.
     """
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
     from carso.report.progress import progress
     from carso.report.write import terminal
@@ -76,10 +76,6 @@ def evaluate(
     place = prepare(device, threads)
     processes, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
-    label = suite or ("standard" if bare else "quick")
-    words = [*chosen, str(images)] if chosen else [label, str(images)]
-    if examples is not None:
-        words = [examples.stem]
     changed = {
         "bare": bare,
         "unhardened": unhardened,
@@ -89,9 +85,10 @@ def evaluate(
         f"eps-{eps}": eps is not None,
         f"seed-{seed}": seed != 0,
     }
-    kind = [word for word, asked in changed.items() if asked]
-    name = "-".join([Path(defence).name, *kind, *words])
-    path = out or Path("records") / f"{name}.json"
+    asked = [*chosen] or [suite or ("standard" if bare else "quick")]
+    words = [*asked, str(images)] if examples is None else [examples.stem]
+    kind = [word for word, differs in changed.items() if differs]
+    path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
     with progress(shown=processes.is_first) as bars:
         record = evaluate_by_name(
             defence,
@@ -122,16 +119,3 @@ def evaluate(
         return
     print("\n".join(terminal([record])))
     print(f"record: {path}  (carso report {path} makes tables and a page of it)")
-
-
-def report(
-    records: Annotated[list[Path], typer.Argument(help="Records that `carso evaluate` wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder for page and tables.")] = Path("report"),
-) -> None:
-    """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
-    from carso.report.write import write_report
-
-    found, written = write_report(records, out)
-    print("\n".join(found))
-    for path in written:
-        print(f"wrote {path}")

@@ -1,8 +1,7 @@
-"""Train a defence."""
+"""`carso train`: classifier, purifier, hardening, as a scenario says."""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,6 @@ from carso.cli.options import (
     DeviceOption,
     DevicesOption,
     DownloadOption,
-    JsonOption,
     NodesOption,
     PrecisionOption,
     PresetOption,
@@ -22,28 +20,12 @@ from carso.cli.options import (
     SeedOption,
     ThreadsOption,
     prepare,
-    print_table,
 )
-from carso.errors import CarsoError
 
 if TYPE_CHECKING:
     import torch
 
     from carso.scenario.schema import Scenario
-
-
-def scenarios(as_json: JsonOption = False) -> None:
-    """List the shipped scenarios."""
-    from carso.scenario import parser
-
-    found = [parser.read(name) for name in parser.names()]
-    if as_json:
-        print(json.dumps([parser.as_table(scenario) for scenario in found], indent=1))
-        return
-    print_table(
-        ("scenario", "eps", "what"),
-        [(s.name, f"{s.threat.eps:.4g}", s.summary) for s in found],
-    )
 
 
 def train(
@@ -80,75 +62,6 @@ def train(
     )
 
 
-def harden(
-    classifier: Annotated[
-        Path, typer.Option(help="Weights of the scenario's network, or a .py with classifier().")
-    ],
-    scenario: Annotated[
-        str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
-    ] = "fashion-retrofit",
-    layers: Annotated[
-        str, typer.Option(help="Layers that the purifier reads, e.g. conv1,block2.conv.")
-    ] = "",
-    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
-    preset: PresetOption = "",
-    run: RunOption = None,
-    data: DataOption = None,
-    download: DownloadOption = False,
-    seed: SeedOption = None,
-    device: DeviceOption = "auto",
-    devices: DevicesOption = 1,
-    nodes: NodesOption = 1,
-    precision: PrecisionOption = "32-true",
-    threads: ThreadsOption = 0,
-) -> None:
-    """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
-    from dataclasses import replace
-
-    from carso.scenario import parser
-    from carso.threats.linf import Linf
-
-    if not classifier.is_file():
-        raise CarsoError(f"--classifier: there is no file {classifier}")
-    settings = parser.read(scenario, preset=preset)
-    if settings.hardening is None:
-        hint = "" if preset else "; the paper's have one in --preset hardened"
-        raise CarsoError(f"scenario {settings.name} has no [hardening]{hint}")
-    own = settings.hardening
-    threat = settings.threat if eps is None else Linf(eps=eps)
-    scale = threat.eps / settings.threat.eps
-    names = tuple(name.strip() for name in layers.split(",") if name.strip())
-    if classifier.suffix == ".py" and not names:
-        raise CarsoError("--layers names the layers of your classifier that the purifier reads")
-    settings = replace(
-        settings,
-        name=classifier.stem if classifier.suffix == ".py" else f"{settings.name}-hardened",
-        classifier=replace(settings.classifier, layers=names or settings.classifier.layers),
-        purifier=replace(settings.purifier, attacks=None, training=None),
-        hardening=replace(
-            own,
-            epochs=own.epochs if epochs is None else epochs,
-            eps=own.eps * scale,
-            attack_step_size=min(1.0, own.attack_step_size * scale),
-        ),
-        threat=threat,
-    )
-    run_scenario(
-        settings,
-        run,
-        data,
-        download=download,
-        classifier=classifier,
-        seed=seed,
-        device=device,
-        devices=devices,
-        nodes=nodes,
-        precision=precision,
-        threads=threads,
-    )
-
-
 def run_scenario(
     settings: Scenario,
     run: Path | None,
@@ -166,8 +79,7 @@ def run_scenario(
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
-    from carso.distributed.launchers import first_process
-    from carso.distributed.processes import launch
+    from carso.distributed.launchers import first_process, launch
     from carso.report.progress import progress
     from carso.training.train import load_data
     from carso.training.train import train as train_all

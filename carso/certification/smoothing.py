@@ -1,0 +1,74 @@
+"""The randomised function that is certified: the label of one candidate of a noisy image.
+
+Let f(z, u) be the label that a defence gives to the image z when its own noise is u, and let
+h_c(z) = P_u(f(z, u) = c). Smoothing asks for the probability of class c at x + sigma * noise,
+which is the mean of h_c over the noise. The theorem of Cohen et al. (2019), in the form of Salman
+et al. (2019), holds for any measurable h_c with values in [0, 1], so the defence's own noise is
+just part of the function. What it needs is that draws are independent: each has Gaussian noise and
+a candidate of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor, nn
+
+from carso.defence.aggregation import view_mean_logits
+from carso.defence.defence import Carso
+from carso.randomness import generator
+
+Labels = Callable[[Tensor, Generator], Tensor]
+"""Noisy images (B, C, H, W), not clipped, and a source of the model's own noise, to labels (B,)."""
+
+
+def labels_of(model: nn.Module) -> Labels:
+    """How `model` labels noisy images, one draw of its own noise for each.
+
+    A `Carso` is asked for one candidate per image. It refuses images outside [0, 1] elsewhere;
+    here they are what it must take: the theorem is about noise that nothing cuts.
+    """
+    if isinstance(model, Carso):
+
+        def candidate_labels(images: Tensor, noise: Generator) -> Tensor:
+            return model.four_steps(images, view_mean_logits, noise, 1).argmax(dim=1)
+
+        return candidate_labels
+
+    def plain_labels(images: Tensor, noise: Generator) -> Tensor:
+        scores: Tensor = model(images)
+        return scores.argmax(dim=1)
+
+    return plain_labels
+
+
+class Votes:
+    """Counts the labels of noisy copies of one image; a seed and a name decide every draw."""
+
+    def __init__(
+        self,
+        labels: Labels,
+        image: Tensor,
+        *,
+        sigma: float,
+        classes: int,
+        batch: int,
+        seed: int,
+        path: tuple[str | int, ...],
+    ) -> None:
+        self.labels, self.image = labels, image
+        self.sigma, self.classes, self.batch = sigma, classes, batch
+        self.gaussian = generator(seed, "certificate", "gaussian", *path)
+        self.own = generator(seed, "certificate", "own", *path)
+
+    @torch.no_grad()
+    def count(self, draws: int) -> Tensor:
+        """The votes of `draws` more noisy copies, int64 (K,)."""
+        found = torch.zeros(self.classes, dtype=torch.int64)
+        for start in range(0, draws, self.batch):
+            size = min(self.batch, draws - start)
+            noise = torch.randn((size, *self.image.shape), generator=self.gaussian)
+            noisy = self.image + self.sigma * noise.to(self.image)
+            found += torch.bincount(self.labels(noisy, self.own).cpu(), minlength=self.classes)
+        return found

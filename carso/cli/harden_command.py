@@ -1,0 +1,71 @@
+"""`carso harden`: a defence around a classifier of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from carso.cli.options import (
+    DataOption,
+    DeviceOption,
+    DevicesOption,
+    DownloadOption,
+    NodesOption,
+    PrecisionOption,
+    PresetOption,
+    RunOption,
+    SeedOption,
+    ThreadsOption,
+)
+from carso.cli.train_command import run_scenario
+
+
+def harden(
+    classifier: Annotated[
+        Path, typer.Option(help="Weights of the scenario's network, or a .py with classifier().")
+    ],
+    scenario: Annotated[
+        str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
+    ] = "fashion-retrofit",
+    layers: Annotated[
+        str, typer.Option(help="Layers that the purifier reads, e.g. conv1,block2.conv.")
+    ] = "",
+    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    preset: PresetOption = "",
+    run: RunOption = None,
+    data: DataOption = None,
+    download: DownloadOption = False,
+    seed: SeedOption = None,
+    device: DeviceOption = "auto",
+    devices: DevicesOption = 1,
+    nodes: NodesOption = 1,
+    precision: PrecisionOption = "32-true",
+    threads: ThreadsOption = 0,
+) -> None:
+    """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
+    from carso.scenario import parser
+    from carso.training.recipes import hardening_scenario
+
+    settings = hardening_scenario(
+        parser.read(scenario, preset=preset),
+        classifier,
+        layers=tuple(name.strip() for name in layers.split(",") if name.strip()),
+        eps=eps,
+        epochs=epochs,
+    )
+    run_scenario(
+        settings,
+        run,
+        data,
+        download=download,
+        classifier=classifier,
+        seed=seed,
+        device=device,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        threads=threads,
+    )

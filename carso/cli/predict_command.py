@@ -1,0 +1,65 @@
+"""`carso predict`: label images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from carso.cli.options import (
+    DeviceOption,
+    JsonOption,
+    OwnOption,
+    UnhardenedOption,
+    own_classifier,
+    prepare,
+    print_table,
+)
+
+
+def predict(
+    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files, or .npy in [0, 1].")],
+    samples: Annotated[int | None, typer.Option(help="Candidates per image.")] = None,
+    unhardened: UnhardenedOption = False,
+    aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
+    candidates: Annotated[Path | None, typer.Option(help="Folder to draw them in.")] = None,
+    classifier: OwnOption = None,
+    seed: Annotated[int, typer.Option(help="Of the defence's noise.")] = 0,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Label images: label, probability, and what the classifier alone would say."""
+    from carso.prediction import predict_files
+
+    place = prepare(device, 0)
+    options: dict[str, Any] = {"seed": seed, "classifier": own_classifier(classifier)}
+    if unhardened:
+        options["hardened"] = False
+    if samples is not None:
+        options["samples"] = samples
+    if aggregation:
+        options["aggregation"] = aggregation
+    found = predict_files(
+        defence, images, device=str(place), candidates=candidates, options=options
+    )
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    print_table(
+        ("image", "label", "probability", "candidates agree", "classifier alone"),
+        [
+            (
+                row["image"],
+                row["label"],
+                f"{row['probability']:.3f}",
+                f"{row['agreeing']} of {row['samples']}",
+                row["classifier_alone"],
+            )
+            for row in found
+        ],
+    )
+    if candidates is not None:
+        print(f"candidates: {candidates}")

@@ -1,0 +1,95 @@
+"""Records of certificates: resumable, the same however they are made, and refused when edited."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from carso.certification.certificate_record import read_certificates
+from carso.certification.certify import certify
+from carso.certification.smoothing import Votes
+from carso.errors import CarsoError
+
+SHAPE = (1, 3, 3)
+SETTINGS: dict[str, Any] = {"sigma": 0.5, "draws": 400, "selection": 50, "batch": 100}
+
+
+class Brightness(nn.Module):
+    """Dark or bright, by the mean of the pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        lead = images.flatten(1).mean(dim=1) - 0.5
+        return torch.stack([-lead, lead], dim=1)
+
+
+def some_images() -> tuple[Tensor, Tensor]:
+    level = torch.tensor([0.0, 0.2, 0.5, 0.8, 1.0, 0.9])
+    return level.view(-1, 1, 1, 1).expand(-1, *SHAPE).contiguous(), torch.tensor([0, 0, 1, 1, 1, 0])
+
+
+def without_times(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "provenance"}
+
+
+def test_the_record_says_what_came_of_each_image() -> None:
+    record = certify(Brightness(), *some_images(), **SETTINGS)
+    images = record["images"]
+    assert images["decided"][5] == "wrong"  # bright, and labelled dark
+    assert images["radius"][4] > images["radius"][3] > 0
+    assert record["accuracy"][0]["value"] == pytest.approx(sum(r > 0 for r in images["radius"]) / 6)
+    values = [row["value"] for row in record["accuracy"]]
+    assert values == sorted(values, reverse=True)
+    assert record["accuracy"][1]["linf"] == pytest.approx(0.25 / 3)
+
+
+def test_a_stopped_one_goes_on_to_the_same_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = certify(Brightness(), *some_images(), **SETTINGS, out=tmp_path / "whole.json")
+    count, calls = Votes.count, [0]
+
+    def stopping(votes: Votes, draws: int) -> Tensor:
+        calls[0] += 1
+        if calls[0] == 8:
+            raise KeyboardInterrupt
+        return count(votes, draws)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Votes, "count", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            certify(Brightness(), *some_images(), **SETTINGS, out=tmp_path / "stopped.json")
+    made = len(list((tmp_path / "stopped.parts").glob("image-*")))
+    assert 0 < made < 6
+    again = certify(Brightness(), *some_images(), **SETTINGS, out=tmp_path / "stopped.json")
+    assert without_times(again) == without_times(whole)
+    assert not (tmp_path / "stopped.parts").exists()
+
+
+def test_what_is_certified_does_not_depend_on_the_other_images() -> None:
+    images, labels = some_images()
+    whole = certify(Brightness(), images, labels, **SETTINGS)
+    some = certify(Brightness(), images[:3], labels[:3], **SETTINGS)
+    assert some["images"]["votes"] == whole["images"]["votes"][:3]
+
+
+def test_an_edited_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    certify(Brightness(), *some_images(), **SETTINGS, out=path)
+    assert read_certificates(path)["kind"] == "certificate"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["accuracy"][1]["value"] = 1.0
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(CarsoError, match=r"was edited: its accuracy at radius 0\.25"):
+        read_certificates(path)
+
+
+def test_other_settings_do_not_take_up_what_was_begun(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    certify(Brightness(), *some_images(), **SETTINGS, out=path)
+    (tmp_path / "record.parts").mkdir()
+    (tmp_path / "record.parts" / "settings.json").write_text('{"smoothing": 1}', encoding="utf-8")
+    with pytest.raises(CarsoError, match="unfinished"):
+        certify(Brightness(), *some_images(), **SETTINGS, out=path)
