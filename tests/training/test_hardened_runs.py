@@ -233,11 +233,15 @@ def test_harden_is_the_stage_in_one_call(
         copy.deepcopy(prepared),
         bars,
         hardening=HardeningSettings(
+            start="purifier",
             epochs=2,
             batch_size=16,
+            rate=2e-3,
             attack_steps=2,
-            attack_step_size=0.06,
-            eps_epochs=0.5,
+            attack_step_size=0.06,  # three quarters of eps, as in the scenario
+            eps_epochs=0.25,
+            augment="nudge",
+            average=0.999,
             aggregation="anchored",
             anchor=0.5,
             samples=3,
