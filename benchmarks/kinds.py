@@ -13,7 +13,7 @@ import json
 
 import torch
 
-from carso.speed import ratios
+from carso.cli.speed import ratios
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """CARSO: a frozen classifier, made harder to fool by purifying what it sees.
 
-`load` gives a shipped defence, `fit` and `harden` make one around a classifier of your own,
-`Carso` is the method itself. Names are imported when first used, so that `import carso` costs
-nothing.
+`load` gives a shipped defence, `load_classifier` a classifier that others trained, `fit` and
+`harden` make a defence around a classifier of your own, `Carso` is the method itself. Names are
+imported when first used, so that `import carso` costs nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from carso.classifiers.brought import load_classifier
     from carso.classifiers.wide_resnet import WideResNet
     from carso.defence.defence import Carso
     from carso.defence.on_disk import load
@@ -35,6 +36,7 @@ HOMES = {
     "fit": "carso.training.fit",
     "harden": "carso.training.fit",
     "load": "carso.defence.on_disk",
+    "load_classifier": "carso.classifiers.brought",
     "load_weights": "carso.storage.tensor_files",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "fit",
     "harden",
     "load",
+    "load_classifier",
     "load_weights",
 ]
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from carso import data as data_sets
 from carso.attacks.saved import read_examples
 from carso.defence.on_disk import Deployed, folder_of, load
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import posterior_kl
 from carso.evaluation.evaluate import evaluate, silent
 from carso.evaluation.planned_attacks import Effort, Suite, apgd, saved_examples
@@ -91,7 +91,7 @@ def published_attacks(examples: Path) -> Suite:
                 name="made-for-the-classifier",
                 what="the examples that the attacks made for the classifier alone",
             ),
-            apgd("ce", 10, Through(view="released")),
+            apgd("ce", 10, AttackedView(name="released")),
         ),
         effort=EFFORT,
         independent=True,

@@ -27,7 +27,7 @@ from carso.defence.on_disk import folder_of, stored
 from carso.errors import CarsoError
 from carso.randomness import generator
 from carso.report.progress import progress
-from carso.scenario.parser import digest
+from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
 from carso.scenario.training_settings import ClassifierTrainingSettings, HardeningSettings
 from carso.storage import files, tensor_files
@@ -130,7 +130,7 @@ def main() -> None:
             "stage": "fair baseline",
             "start": start,
             "data": data.fingerprint,
-            "settings": digest([str(training), str(found.scenario.threat)]),
+            "settings": {"training": distinct(training), "threat": distinct(found.scenario.threat)},
         },
     )
     with progress() as bars:

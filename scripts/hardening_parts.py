@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from typing import Any
 
 from records import RESULTS, WEIGHTS, record, table
@@ -27,7 +28,7 @@ GROUPS = {
         "cifar10-small-baseline-adaptive",
     ),
 }
-"""The records of each hardened defence, its classifier's first."""
+"""The records of hardened defences around one classifier, the classifier's own first."""
 
 
 def title(name: str) -> str:
@@ -60,20 +61,14 @@ def differences() -> str:
     rows: list[Row] = []
     for names in GROUPS.values():
         found = {name: record(RESULTS / f"{name}.json") for name in names}
-        (hardened,) = (n for n in names if "-bare-" not in n and "-baseline-" not in n)
         bare = next(name for name in names if "-bare-" in name)
         (baseline,) = (name for name in names if "-baseline-" in name)
-        for other, what in ((bare, "the classifier alone"), (baseline, "the fair baseline")):
-            rows.append(
-                (
-                    f"{title(hardened)} minus {what}",
-                    found[other]["suite"]["name"],
-                    *(
-                        difference(found[hardened], found[other], how)
-                        for how in ("clean", "worst", "all draws")
-                    ),
-                )
-            )
+        for hardened in (n for n in names if "-bare-" not in n and "-baseline-" not in n):
+            for other, what in ((bare, "the classifier alone"), (baseline, "the fair baseline")):
+                both = found[hardened], found[other]
+                cells = (difference(*both, how) for how in ("clean", "worst", "all draws"))
+                suite = found[other]["suite"]["name"]
+                rows.append((f"{title(hardened)} minus {what}", suite, *cells))
     header: Row = ("difference", "attacks on the latter", "clean", "worst case", "on all draws")
     return as_markdown((header, rows))
 
@@ -219,3 +214,16 @@ def trials() -> str:
         "attacked, last epoch, judged by N = 1, 2, 4, 8, 16 |"
     )
     return "\n\n".join(f"On {name}:\n\n{table(head, rows)}" for name, rows in groups.items())
+
+
+HARDENING_PARTS = {
+    "hardening": hardening,
+    "differences": differences,
+    "hardened-epochs": hardened_epochs,
+    "anchors": anchors,
+    "anchors-cifar10-small-hardened": partial(anchors, "cifar10-small-hardened"),
+    "baselines": baselines,
+    "trials": trials,
+    "samples": samples,
+    "refutations": refutations,
+}

@@ -24,6 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
+from carso.data import ImageFacts, numbered
 from carso.defence.on_disk import purifier_of
 from carso.defence.representation import Representation
 from carso.purifiers.reconstruction import reconstruction_cost
@@ -78,9 +79,8 @@ def measure(name: str) -> dict[str, Any]:
     scenario = read(name)
     statistics = {"mean": (0.5,) * shape[0], "std": (0.25,) * shape[0]}
     with torch.device("meta"):
-        network = registry.wide_resnet(
-            scenario.classifier, classes=classes, channels=shape[0], **statistics
-        )
+        facts = ImageFacts(image_shape=shape, classes=numbered(classes), **statistics)
+        network = registry.build(scenario.classifier, facts)
         classifier = freeze(network)
         purifier = purifier_of(scenario, classifier, shape, **statistics)
         images = torch.rand(IMAGES, *shape)

@@ -22,9 +22,10 @@ from records import in_one_line
 from torch import nn
 
 from carso.defence.on_disk import folder_of, load, stored
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import Images
-from carso.evaluation.evaluate import evaluate, weights
+from carso.evaluation.evaluate import evaluate
+from carso.evaluation.identity import weights
 from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin
 from carso.evaluation.record import read
 from carso.report.progress import progress
@@ -34,7 +35,7 @@ from carso.storage.provenance import provenance
 
 def long_attacks(samples: int) -> Suite:
     """Losses, targets, starts and queries as in AutoAttack standard, and more of the margin's."""
-    fresh, fixed = Through(samples=samples), Through(samples=samples, fixed=True)
+    fresh, fixed = AttackedView(samples=samples), AttackedView(samples=samples, fixed=True)
     return Suite(
         name="refutation",
         attacks=(

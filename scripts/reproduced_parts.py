@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from records import RESULTS, record
 
-from carso.report.progress import progress
-from carso.reproduction import TABLES, Reproduced, Workshop, read_scale
-from carso.reproduction.workshop import MeasuredDefence
-from carso.reproduction.writing import as_page
+from carso.reproduction.paper_tables import TABLES
+from carso.reproduction.plan import read_scale
+from carso.reproduction.render import as_page, render
+from carso.reproduction.results_folder import ResultsFolder
 
-
-@dataclass(frozen=True, kw_only=True)
-class Reading(Workshop):
-    """Makes nothing, and remembers what its records took."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def record(self, subject: MeasuredDefence, measurement: str) -> dict[str, Any]:
-        found = super().record(subject, measurement)
-        self.seconds[f"{subject.name}-{measurement}"] = found["provenance"]["seconds"]
-        return found
-
-
-def read(names: list[str]) -> tuple[list[Reproduced], Reading]:
-    """Tables, and the workshop that read them; what has no record is marked as not run."""
-    import torch
-
-    with progress(shown=False) as bars:
-        shop = Reading(
-            scale=read_scale("small"),
-            folder=RESULTS / "reproduction",
-            records=RESULTS,
-            device=torch.device("cpu"),
-            bars=bars,
-            make=False,
-        )
-        return [TABLES[name](shop) for name in names], shop
+SCALE = read_scale("small")
+COMMITTED = ResultsFolder(scale=SCALE, folder=RESULTS / "reproduction", records=RESULTS)
 
 
 def reproduced(name: str) -> str:
-    """One table."""
-    ((table,), _) = read([name])
-    return as_page(table).strip()
+    """One table; what has no record is marked as not run."""
+    return as_page(render(TABLES[name](SCALE), COMMITTED)).strip()
 
 
 def cost() -> str:
     """What the records and trainings of all tables took."""
-    _, shop = read(list(TABLES))
-    hours = sum(shop.seconds.values()) / 3600
+    wanted = dict.fromkeys(one for plan in TABLES.values() for one in plan(SCALE).records())
+    records = [found for one in wanted if (found := COMMITTED.record(one)) is not None]
+    hours = sum(found["provenance"]["seconds"] for found in records) / 3600
     trained = [
         stage
         for path in sorted((RESULTS / "times").glob("*.json"))
@@ -61,7 +35,7 @@ def cost() -> str:
     training = sum(stage["minutes"] for stage in trained) / 60
     over = "" if all(stage["whole"] for stage in trained) else "over "
     return (
-        f"The {len(shop.seconds)} records of these tables took {hours:.1f} hours of one thread, "
+        f"The {len(records)} records of these tables took {hours:.1f} hours of one thread, "
         f"most of them beside other work; the runs that do not ship, {over}{training:.1f} hours "
         "more."
     )

@@ -14,9 +14,11 @@ from carso.certification.certificate_record import assembled
 from carso.certification.smoothing import Labels, Votes, labels_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.evaluation.evaluate import as_found, checked, digest, silent, weights
+from carso.evaluation.evaluate import silent
+from carso.evaluation.identity import images_identity, weights
+from carso.evaluation.preparation import as_found, checked
 from carso.evaluation.protocol import Counted
-from carso.evaluation.resume import FinishedParts
+from carso.evaluation.resume import FinishedResults
 from carso.storage import files
 from carso.storage.provenance import provenance
 
@@ -59,10 +61,10 @@ def certify(
         "subject": {"name": name or type(model).__name__, "weights": weights(model)},
         "smoothing": asdict(smoothing),
         "seed": seed,
-        "data": {**digest(images, labels), **(about or {}).get("data", {})},
+        "data": {**images_identity(images, labels), **(about or {}).get("data", {})},
     }
     folder = None if path is None else path.with_suffix(".parts")
-    finished = processes.first_then_others(lambda: FinishedParts(folder, settings))
+    finished = processes.first_then_others(lambda: FinishedResults(folder, settings))
     with torch.random.fork_rng(), as_found(model):
         found = certificates(
             model, images.to(device), labels, smoothing, seed, finished, counted, processes
@@ -92,7 +94,7 @@ def certificates(
     labels: Tensor,
     smoothing: Smoothing,
     seed: int,
-    finished: FinishedParts,
+    finished: FinishedResults,
     counted: Counted,
     processes: Processes,
 ) -> list[Certificate]:
@@ -117,7 +119,7 @@ def certificates(
 
 
 def kept(
-    finished: FinishedParts,
+    finished: FinishedResults,
     label_noisy: Labels,
     image: Tensor,
     label: int,
@@ -143,7 +145,7 @@ def kept(
             "radius": torch.tensor(found.radius, dtype=torch.float64),
         }
 
-    tensors = finished.piece(f"image-{index:06d}", make)
+    tensors = finished.get_or_compute(f"image-{index:06d}", make)
     selected, count, spent, decided = tensors["counts"].tolist()
     return Certificate(
         selected=selected,

@@ -28,7 +28,7 @@ def doctor(
     facts["data"] = dict(data_sets.available(data))
     facts["weights"] = {name: str(on_disk.SHIPPED / name) for name in on_disk.names()}
     if tune:
-        from carso.speed import ratios, suggestions
+        from carso.cli.speed import ratios, suggestions
 
         print("measuring for a minute or two ...", file=sys.stderr)
         facts["ratios"] = ratios()

@@ -24,7 +24,10 @@ from carso.cli.options import (
 
 
 def evaluate(
-    defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
+    defence: Annotated[
+        str,
+        typer.Argument(help="A shipped name, the folder of a run, or (--bare) a known classifier."),
+    ],
     suite: Annotated[
         str, typer.Option(help="quick, paper, adaptive, full, or standard (for --bare).")
     ] = "",
@@ -47,6 +50,9 @@ def evaluate(
         Path | None,
         typer.Option(help="File of the record; default in records/, named after what is asked."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Evaluate anew, though the record is there.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of attacks, noise and verdicts.")] = 0,
     draws: Annotated[int, typer.Option(help="Independent draws that judge an image.", min=1)] = 5,
     samples: Annotated[
@@ -66,7 +72,7 @@ def evaluate(
 ) -> None:
     """Attack a defence, judge it on fresh draws, and say how far to trust the number.
 
-    Stopped and called again, it goes on.
+    Stopped and called again, it goes on; finished, it prints the record that it has.
     """
     from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
@@ -89,6 +95,7 @@ def evaluate(
     words = [*asked, str(images)] if examples is None else [examples.stem]
     kind = [word for word, differs in changed.items() if differs]
     path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
+    before = changed_at(path)
     with progress(shown=processes.is_first) as bars:
         record = evaluate_by_name(
             defence,
@@ -109,6 +116,7 @@ def evaluate(
             samples=samples,
             chunk=chunk,
             out=path,
+            again=again,
             save_examples=save_examples,
             processes=processes,
         )
@@ -119,3 +127,11 @@ def evaluate(
         return
     print("\n".join(terminal([record])))
     print(f"record: {path}  (carso report {path} makes tables and a page of it)")
+    if before is not None and before == changed_at(path):
+        made = record["provenance"].get("made", "before")
+        print(f"nothing was computed: the record was made {made}; --again makes it anew")
+
+
+def changed_at(path: Path) -> int | None:
+    """When a file was written last; None where there is none."""
+    return path.stat().st_mtime_ns if path.is_file() else None

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from carso.cli.options import (
+    AnyAccuracyOption,
     DataOption,
     DeviceOption,
     DevicesOption,
@@ -24,7 +25,10 @@ from carso.cli.train_command import run_scenario
 
 def harden(
     classifier: Annotated[
-        Path, typer.Option(help="Weights of the scenario's network, or a .py with classifier().")
+        Path,
+        typer.Option(
+            help="Weights of the scenario's network, a .py with classifier(), or a known name."
+        ),
     ],
     scenario: Annotated[
         str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
@@ -32,6 +36,7 @@ def harden(
     layers: Annotated[
         str, typer.Option(help="Layers that the purifier reads, e.g. conv1,block2.conv.")
     ] = "",
+    any_accuracy: AnyAccuracyOption = False,
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
     preset: PresetOption = "",
@@ -46,9 +51,11 @@ def harden(
     threads: ThreadsOption = 0,
 ) -> None:
     """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
+    from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
     from carso.training.recipes import hardening_of_file
 
+    classifier = weight_file(classifier)
     settings = hardening_of_file(
         parser.read(scenario, preset=preset),
         classifier,
@@ -62,6 +69,7 @@ def harden(
         data,
         download=download,
         classifier=classifier,
+        any_accuracy=any_accuracy,
         seed=seed,
         device=device,
         devices=devices,

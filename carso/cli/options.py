@@ -38,7 +38,13 @@ PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: relea
 RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
 OwnOption = Annotated[
     Path | None,
-    typer.Option("--classifier", help="The Python file that makes it, if it is your own."),
+    typer.Option(
+        "--classifier", help="The Python file that makes it, if it is your own, or a known one."
+    ),
+]
+AnyAccuracyOption = Annotated[
+    bool,
+    typer.Option("--allow-any-accuracy", help="Defend a classifier even if it only guesses."),
 ]
 UnhardenedOption = Annotated[
     bool, typer.Option("--unhardened", help="The paper's purifier of a run that is hardened too.")
@@ -81,9 +87,9 @@ def prepare(device: str, threads: int) -> torch.device:
 
 def own_classifier(path: Path | None) -> nn.Module | None:
     """The classifier that the user's Python file makes, if one is given."""
-    from carso.classifiers.registry import of_user
+    from carso.classifiers.brought import load_classifier
 
-    return None if path is None else of_user(path)
+    return None if path is None else load_classifier(path)
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

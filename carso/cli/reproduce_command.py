@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,11 @@ from carso.cli.options import (
     prepare,
 )
 from carso.errors import CarsoError
+
+if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
+    from carso.distributed.processes import Processes
+    from carso.reproduction.planned_table import PlannedTable
+    from carso.reproduction.results_folder import ResultsFolder
 
 
 def reproduce(
@@ -45,6 +50,10 @@ def reproduce(
     show: Annotated[
         bool, typer.Option("--show", help="Make nothing: the tables of what is there.")
     ] = False,
+    jobs: Annotated[
+        bool,
+        typer.Option("--jobs", "--dry-run", help="Only list what would be made, and its cost."),
+    ] = False,
     data: DataOption = None,
     download: DownloadOption = False,
     device: DeviceOption = "auto",
@@ -55,52 +64,79 @@ def reproduce(
 ) -> None:
     """Make a table of the paper, from training to the finished table, with its figures beside.
 
-    Every step is kept: stopped and called again, it goes on.
+    What has to be made is listed first, with what it will probably take. Every step is kept:
+    stopped and called again, it goes on; --show gives the tables of what is there.
     """
     from carso.distributed.launchers import launch
-    from carso.report.progress import progress
-    from carso.reproduction import TABLES, Workshop, read_scale, runs_needed
-    from carso.reproduction.workshop import Missing
-    from carso.reproduction.writing import as_lines, write
+    from carso.reproduction.paper_tables import TABLES
+    from carso.reproduction.plan import read_scale
+    from carso.reproduction.render import as_lines, render, write
+    from carso.reproduction.results_folder import ResultsFolder
 
     planned = read_scale(scale)
     if table != "all" and table not in TABLES:
         raise CarsoError(f"there is no table {table!r}; there are {', '.join(TABLES)}, and all")
     if retrain and records is not None:
         raise CarsoError("--retrain makes records of its own: leave --records out")
+    if show and jobs:
+        raise CarsoError("--show gives tables, --jobs the list of what is missing: choose one")
     folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
+    results = ResultsFolder(scale=planned, folder=folder, records=records, retrain=retrain)
+    tables = [TABLES[name](planned) for name in (TABLES if table == "all" else [table])]
     place, auto = prepare(device, threads), device == "auto"
     processes, place = launch(
         device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
     )
     if processes.is_first:
         print(f"scale {scale}: {planned.what}; all tables need {planned.needs}", flush=True)
-    with progress(shown=processes.is_first) as bars:
-        shop = Workshop(
-            scale=planned,
-            folder=folder,
+    reasons: dict[Path, str] = {}
+    if not show:
+        reasons = make(
+            tables,
+            results,
+            processes,
+            only_list=jobs,
+            gpus=scale == "paper" and auto,
             device=place,
-            bars=bars,
             data=data,
             download=download,
             weights=weights,
-            records=records,
-            retrain=retrain,
-            make=not show,
-            processes=processes,
         )
-        wanted = list(TABLES) if table == "all" else [table]
-        if not show:
-            try:
-                shop.check_needs(runs_needed(shop, wanted), gpus=scale == "paper" and auto)
-            except Missing as missing:
-                if scale == "paper":
-                    raise
-                bars.say(f"{missing}; without them some rows say that they were not run")
-        for name in wanted:
-            made = TABLES[name](shop)
-            if processes.is_first:
-                write(folder, made)
-                print("\n".join(as_lines(made)), flush=True)
+    if jobs or not processes.is_first:
+        return
+    for one in tables:
+        made = render(one, results, reasons)
+        write(folder, made)
+        print("\n".join(as_lines(made)), flush=True)
+    print(f"tables: {folder}; records: {results.records_folder}; runs: {folder / 'runs'}")
+
+
+def make(
+    tables: list[PlannedTable],
+    results: ResultsFolder,
+    processes: Processes,
+    *,
+    only_list: bool,
+    gpus: bool,
+    **settings: Any,
+) -> dict[Path, str]:
+    """List the jobs of some tables and what they need, then run them; by its path, why a thing
+    could not be made. At the paper's scale nothing runs before everything is here."""
+    from carso.report.progress import progress
+    from carso.reproduction.jobs import as_list, list_together
+    from carso.reproduction.needs import JobSettings, Missing, check_needs
+    from carso.reproduction.run_jobs import run_jobs
+
+    jobs = list_together(tables, results, processes)
     if processes.is_first:
-        print(f"tables: {folder}; records: {shop.kept}; runs: {folder / 'runs'}")
+        print("\n".join(as_list(jobs, results)), flush=True)
+    with progress(shown=processes.is_first) as bars:
+        how = JobSettings(bars=bars, processes=processes, **settings)
+        try:
+            check_needs(jobs, results.scale, how, gpus=gpus)
+        except Missing as missing:
+            if results.scale.name == "paper" and not only_list:
+                raise
+            if processes.is_first:
+                print(f"{missing}; without them some rows will say that they were not run")
+        return {} if only_list else run_jobs(jobs, results, how)

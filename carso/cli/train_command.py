@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carso.cli.options import (
+    AnyAccuracyOption,
     DataOption,
     DeviceOption,
     DevicesOption,
@@ -34,8 +35,10 @@ def train(
     data: DataOption = None,
     download: DownloadOption = False,
     classifier: Annotated[
-        Path | None, typer.Option(help="Weights to defend (or .py), instead of training some.")
+        Path | None,
+        typer.Option(help="Weights to defend (or .py, or a known name), not to train some."),
     ] = None,
+    any_accuracy: AnyAccuracyOption = False,
     preset: PresetOption = "",
     seed: SeedOption = None,
     device: DeviceOption = "auto",
@@ -45,6 +48,7 @@ def train(
     threads: ThreadsOption = 0,
 ) -> None:
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
+    from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
 
     run_scenario(
@@ -52,7 +56,8 @@ def train(
         run,
         data,
         download=download,
-        classifier=classifier,
+        classifier=classifier and weight_file(classifier),
+        any_accuracy=any_accuracy,
         seed=seed,
         device=device,
         devices=devices,
@@ -69,6 +74,7 @@ def run_scenario(
     *,
     download: bool,
     classifier: Path | None,
+    any_accuracy: bool,
     seed: int | None,
     device: str,
     devices: int,
@@ -108,6 +114,7 @@ def run_scenario(
             device=place,
             display=bars,
             given=classifier,
+            check_accuracy=not any_accuracy,
             processes=processes,
         )
     if not processes.is_first:

@@ -99,9 +99,9 @@ def write_idx(path: Path, values: Tensor) -> None:
     path.write_bytes(content)
 
 
-def read_idx_folder(folder: Path) -> Contents:
-    """The four files of MNIST or a relative of it, ten classes."""
+def read_idx_folder(folder: Path, *, classes: int) -> Contents:
+    """The four files of MNIST or a relative of it with so many classes."""
     return Contents(
-        training=read_idx_split(folder, TRAINING, classes=10),
-        test=read_idx_split(folder, TEST, classes=10),
+        training=read_idx_split(folder, TRAINING, classes=classes),
+        test=read_idx_split(folder, TEST, classes=classes),
     )

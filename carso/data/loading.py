@@ -20,6 +20,7 @@ from carso.data.images import (
 )
 from carso.data.locations import search_roots
 from carso.data.sets import DATA_SETS, DataSet, FileLayout
+from carso.data.sources import MIRRORS
 
 FOLDER_PREFIX = "folder:"
 
@@ -121,17 +122,22 @@ def _readable(layout: FileLayout, folder: Path) -> bool:
 
 def _download(name: str) -> None:
     from carso.data.download import download
-    from carso.data.sources import MIRRORS
 
+    if name not in MIRRORS:
+        raise DataError(
+            f"{name} cannot be downloaded, no place to fetch it from is known: get its files from "
+            "its authors, and give the folder that holds them with --data DIR"
+        )
     download(name, MIRRORS[name])
 
 
 def _not_found(name: str, known: DataSet, root: Path | None) -> str:
     searched = ", ".join(str(place) for place in search_roots(root))
     folders = " or ".join(f"{layout.folder}/" for layout in known.layouts)
+    fetch = ", or fetch it with --download" if name in MIRRORS else ""
     return (
         f"{name} not found: searched {searched} for {folders}; "
-        "give the folder that holds it with --data DIR, or fetch it with --download"
+        f"give the folder that holds it with --data DIR{fetch}"
     )
 
 

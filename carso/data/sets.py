@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from carso.data import cifar, idx, tiny_imagenet
@@ -67,14 +68,19 @@ CIFAR10_CLASSES = (
 )
 
 
-def _idx_layout(folder: str) -> FileLayout:
-    return FileLayout(folder=folder, present=idx.has_idx_files, read=idx.read_idx_folder)
+DIGITS = tuple("0123456789")
+
+
+def idx_layout(folder: str, classes: tuple[str, ...]) -> FileLayout:
+    """The four files of MNIST or a relative of it."""
+    read = partial(idx.read_idx_folder, classes=len(classes))
+    return FileLayout(folder=folder, present=idx.has_idx_files, read=read)
 
 
 DATA_SETS: dict[str, DataSet] = {
     "fashion-embedded": DataSet(
         title="Fashion-MNIST, 1,000 training and 200 test images a class, shipped",
-        layouts=(_idx_layout("fashion"),),
+        layouts=(idx_layout("fashion", FASHION_CLASSES),),
         image_shape=(1, 28, 28),
         classes=FASHION_CLASSES,
         mean=(0.2860,),
@@ -84,7 +90,7 @@ DATA_SETS: dict[str, DataSet] = {
     ),
     "fashion-mnist": DataSet(
         title="Fashion-MNIST",
-        layouts=(_idx_layout("fashion-mnist"),),
+        layouts=(idx_layout("fashion-mnist", FASHION_CLASSES),),
         image_shape=(1, 28, 28),
         classes=FASHION_CLASSES,
         mean=(0.2860,),
@@ -93,9 +99,9 @@ DATA_SETS: dict[str, DataSet] = {
     ),
     "mnist": DataSet(
         title="MNIST",
-        layouts=(_idx_layout("mnist"),),
+        layouts=(idx_layout("mnist", DIGITS),),
         image_shape=(1, 28, 28),
-        classes=tuple("0123456789"),
+        classes=DIGITS,
         mean=(0.1307,),
         std=(0.3081,),
         fingerprint="cd77183368161a9755c5f40d1eafd0f42b9b7589fe06ed0e8009f1d2e28002ff",

@@ -123,13 +123,10 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
                 f"{folder} defends the classifier that {table['code']} makes: give it, by "
                 "--classifier FILE.py or carso.load(..., classifier=...)"
             )
-        classifier = registry.wide_resnet(
-            scenario.classifier,
-            classes=len(classes),
-            channels=shape[0],
-            mean=images["mean"],
-            std=images["std"],
+        facts = ImageFacts(
+            image_shape=shape, classes=classes, mean=images["mean"], std=images["std"]
         )
+        classifier = registry.build(scenario.classifier, facts)
     network = classifier.classifier if isinstance(classifier, Frozen) else classifier
     load_weights(network, folder / "classifier.safetensors")
     frozen = registry.placed(freeze(classifier), torch.device(device))

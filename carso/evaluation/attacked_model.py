@@ -12,14 +12,15 @@ from carso.attacks.margin import margins
 from carso.classifiers.frozen import freeze
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
+from carso.evaluation.mean_over_draws import MeanOverDraws
 from carso.randomness import generator, seeded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Through:
+class AttackedView:
     """Which scores of a defence an attack differentiates; see `Carso.view`."""
 
-    view: str = "mean-logits"
+    name: str = "mean-logits"
     draws: int = 1
     samples: int | None = None
     """Candidates per draw; None: as many as the defence itself takes."""
@@ -30,12 +31,12 @@ class Through:
         many = "candidate" if self.samples == 1 else "candidates"
         size = "" if self.samples is None else f", {self.samples} {many}"
         draws = f", {self.draws} draws" if self.draws > 1 else ""
-        return f"{self.view}{draws}{size}{noise}"
+        return f"{self.name}{draws}{size}{noise}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What independent draws of the subject say of images."""
+    """What independent draws of the model say of images."""
 
     right: Tensor
     """How many draws label each image right, int64 (B,)."""
@@ -48,10 +49,18 @@ class AttackedModel(Protocol):
 
     name: str
     stochastic: bool
+    """Whether two passes of the same images differ."""
     classifier: nn.Module
     """What the transfer attack sees."""
 
-    def model(self, through: Through) -> nn.Module: ...
+    @property
+    def defence(self) -> Carso | None:
+        """The defence, if it is one."""
+        ...
+
+    def view(self, through: AttackedView) -> nn.Module:
+        """What an attack differentiates."""
+        ...
 
     def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """One draw: labels (B,) and scores on the scale of logits (B, K)."""
@@ -59,7 +68,13 @@ class AttackedModel(Protocol):
 
     def reseed(self, seed: int) -> None: ...
 
-    def description(self) -> dict[str, Any]: ...
+    def description(self) -> dict[str, Any]:
+        """What a record says of it."""
+        ...
+
+    def components(self) -> dict[str, Any]:
+        """All that its answers come from, besides what `description` says."""
+        ...
 
 
 class AttackedDefence:
@@ -71,9 +86,9 @@ class AttackedDefence:
         self.defence, self.name = defence, name
         self.classifier: nn.Module = defence.classifier
 
-    def model(self, through: Through) -> nn.Module:
+    def view(self, through: AttackedView) -> nn.Module:
         return self.defence.view(
-            through.view, draws=through.draws, samples=through.samples, fixed=through.fixed
+            through.name, draws=through.draws, samples=through.samples, fixed=through.fixed
         )
 
     @torch.no_grad()
@@ -98,17 +113,36 @@ class AttackedDefence:
             **({"anchor": self.defence.anchor} if anchored else {}),
         }
 
+    def components(self) -> dict[str, Any]:
+        return {
+            "classifier": self.defence.classifier,
+            "final_classifier": self.defence.final_classifier,
+            "purifier": self.defence.purifier,
+        }
+
 
 class AttackedClassifier:
-    """Any module from images in [0, 1] to logits: every view of it is the module itself."""
+    """Any module from images in [0, 1] to logits.
 
-    def __init__(self, classifier: nn.Module, name: str = "classifier") -> None:
+    Its only score is its logits, so every view without noise is the module itself. Of a noisy one
+    a view averages as many draws as an attack asks for.
+    """
+
+    defence = None
+
+    def __init__(
+        self, classifier: nn.Module, name: str = "classifier", *, stochastic: bool = False
+    ) -> None:
         self.classifier: nn.Module = freeze(classifier)
-        self.name = name
-        self.stochastic = False
+        self.name, self.stochastic = name, stochastic
 
-    def model(self, through: Through) -> nn.Module:
-        return self.classifier
+    def view(self, through: AttackedView) -> nn.Module:
+        draws = through.draws * (through.samples or 1)
+        if not self.stochastic or (draws == 1 and not through.fixed):
+            return self.classifier
+        return MeanOverDraws(
+            self.classifier, draws, torch.initial_seed() if through.fixed else None
+        )
 
     @torch.no_grad()
     def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +160,10 @@ class AttackedClassifier:
         torch.manual_seed(seed)  # for modules that draw from the global generator
 
     def description(self) -> dict[str, Any]:
-        return {"kind": "classifier"}
+        return {"kind": "classifier", **({"stochastic": True} if self.stochastic else {})}
+
+    def components(self) -> dict[str, Any]:
+        return {"classifier": self.classifier}
 
 
 def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:
@@ -137,7 +174,7 @@ def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:
 
 
 def verdict(
-    subject: AttackedModel,
+    model: AttackedModel,
     images: Tensor,
     labels: Tensor,
     *,
@@ -149,9 +186,9 @@ def verdict(
     right = torch.zeros(len(images), dtype=torch.int64)
     margin = torch.zeros(len(images))
     with seeded(seed, "verdict", *path):
-        subject.reseed(generator(seed, "verdict", *path).initial_seed())
+        model.reseed(generator(seed, "verdict", *path).initial_seed())
         for _ in range(draws):
-            predicted, scores = subject.answers(images)
+            predicted, scores = model.answers(images)
             answered = ~scores.isnan().any(dim=1)  # argmax makes the first class of a NaN
             right += ((predicted == labels) & answered).cpu()
             margin += margins(scores, labels).cpu() / draws

@@ -12,6 +12,7 @@ from torch import nn
 from carso import data as data_sets
 from carso.attacks.saved import read_examples
 from carso.data import ImageData, Split, numbered
+from carso.defence.classifier_alone import classifier_alone
 from carso.defence.on_disk import Deployed, Stored, folder_of, load, stored
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
@@ -82,17 +83,22 @@ def evaluate_by_name(
     if final_classifier is not None:
         chosen["final_classifier"] = final_classifier
         settings["answered_by"] = final_name
+    alone = classifier_alone(name, device)
     defence: Deployed | Stored
     if bare:
-        defence = stored(folder_of(name), classifier, device)
+        defence = alone or stored(folder_of(name), classifier, device)
         model: nn.Module = defence.classifier
+    elif alone is not None:
+        raise CarsoError(f"{name} is a classifier, not a defence: evaluate it with --bare")
     else:
         model = defence = load(
             name, classifier=classifier, device=device, seed=seed, max_batch=max_batch, **chosen
         )
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
-        "posterior_kl": posterior_kl(
+        "posterior_kl": None
+        if alone
+        else posterior_kl(
             folder_of(name), hardened=defence.scenario.hardening is not None and hardened is None
         ),
     }

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from carso.attacks.gradient import Attack, verified
 from carso.attacks.probe import Probe
-from carso.evaluation.attacked_model import AttackedModel, Through, Verdict, verdict
+from carso.evaluation.attacked_model import AttackedModel, AttackedView, Verdict, verdict
 from carso.evaluation.planned_attacks import PlannedAttack
 from carso.evaluation.resume import as_tensor
 from carso.randomness import generator, seeded
@@ -34,7 +34,7 @@ class Outcome:
     """(n, C, H, W)."""
     right: Tensor
     """Draws that label each example right, int64 (n,)."""
-    sure: Tensor
+    confirmed: Tensor
     """Whether more draws agree that an example which no draw labels right is wrong, bool (n,)."""
     margin: Tensor
     """(n,), on the scale of logits."""
@@ -43,7 +43,7 @@ class Outcome:
     counts: Tensor
     """Forward passes, backward passes, outputs, outputs that are not finite."""
     seconds: Tensor
-    heard: Tensor
+    library_warnings: Tensor
     """Warnings of the attack library, packed."""
 
 
@@ -54,56 +54,56 @@ class WorstExamples:
     images: Tensor
     examples: Tensor
     right: Tensor
-    sure: Tensor
+    confirmed: Tensor
     margin: Tensor
     attack: list[str]
 
     @classmethod
-    def of(cls, images: Tensor, clean: Verdict, sure: Tensor) -> WorstExamples:
+    def of(cls, images: Tensor, clean: Verdict, confirmed: Tensor) -> WorstExamples:
         right, nobody = clean.right.clone(), [""] * len(images)
-        return cls(images, images.clone(), right, sure, clean.margin.clone(), nobody)
+        return cls(images, images.clone(), right, confirmed, clean.margin.clone(), nobody)
 
     def update(self, outcome: Outcome, name: str) -> None:
-        """Keep what is worse for the defence: fewer draws right, surely none, the smaller margin.
+        """Keep what is worse for the defence: fewer draws right, none for sure, a smaller margin.
 
         An image that comes back as it was is no example, whatever other noise says of it.
         """
         for i, place in enumerate(outcome.index.tolist()):
             if torch.equal(outcome.examples[i], self.images[place]):
                 continue
-            before = (int(self.right[place]), not self.sure[place], float(self.margin[place]))
-            found = (int(outcome.right[i]), not outcome.sure[i], float(outcome.margin[i]))
+            before = (int(self.right[place]), not self.confirmed[place], float(self.margin[place]))
+            found = (int(outcome.right[i]), not outcome.confirmed[i], float(outcome.margin[i]))
             if found < before:
                 self.examples[place] = outcome.examples[i]
                 self.right[place], self.margin[place] = outcome.right[i], outcome.margin[i]
-                self.sure[place] = outcome.sure[i]
+                self.confirmed[place] = outcome.confirmed[i]
                 self.attack[place] = name
 
     @property
     def standing(self) -> Tensor:
         """Images that at least one draw still labels right, or may."""
-        return ((self.right > 0) | ~self.sure).nonzero().flatten()
+        return ((self.right > 0) | ~self.confirmed).nonzero().flatten()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Everything that decides a result, besides the list of attacks."""
 
-    subject: AttackedModel
+    model: AttackedModel
     images: Tensor
     labels: Tensor
     threat: Linf
     seed: int
     draws: int
     samples: int
-    """Candidates that give an attack on this subject a good gradient."""
+    """Candidates that give an attack on this model a good gradient."""
     classes: int
     device: torch.device = CPU
 
-    def judged(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
+    def judge(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
         """The verdict of fresh draws; `path` names the occasion."""
         return verdict(
-            self.subject,
+            self.model,
             images.to(self.device),
             labels.to(self.device),
             draws=self.draws,
@@ -111,35 +111,34 @@ class Evaluation:
             path=path,
         )
 
-    def confirmed(self, found: Verdict, images: Tensor, labels: Tensor, *path: str | int) -> Tensor:
+    def confirm(self, found: Verdict, images: Tensor, labels: Tensor, *path: str | int) -> Tensor:
         """Of each image, whether more draws agree that none labels it right: bool (B,)."""
-        sure = found.right == 0
-        for number in range(CONFIRMATIONS if self.subject.stochastic else 0):
-            index = sure.nonzero().flatten()
+        confirmed = found.right == 0
+        for number in range(CONFIRMATIONS if self.model.stochastic else 0):
+            index = confirmed.nonzero().flatten()
             if not len(index):
                 break
-            again = self.judged(images[index], labels[index], *path, "again", number)
-            sure[index] = again.right == 0
-        return sure
+            again = self.judge(images[index], labels[index], *path, "again", number)
+            confirmed[index] = again.right == 0
+        return confirmed
 
     def accuracy(self, judged: Verdict) -> float:
         """Mean accuracy over images and draws."""
         return float(judged.right.double().mean()) / self.draws
 
-    def attacked(
+    def run_attack(
         self,
         attack: Attack,
-        through: Through | None,
+        through: AttackedView | None,
         images: Tensor,
         labels: Tensor,
         *path: str | int,
         threat: Linf | None = None,
     ) -> tuple[Tensor, Probe]:
         """Examples, verified to lie inside the ball, and the ledger of the attack."""
-        subject = self.subject
         with seeded(self.seed, "attack", *path):
-            subject.reseed(generator(self.seed, "noise", *path).initial_seed())
-            model = subject.classifier if through is None else subject.model(through)
+            self.model.reseed(generator(self.seed, "noise", *path).initial_seed())
+            model = self.model.classifier if through is None else self.model.view(through)
             probe = Probe(
                 model, eot=getattr(attack, "eot", 1), period=getattr(attack, "period", 0)
             ).eval()
@@ -160,21 +159,21 @@ class Evaluation:
         started = time.perf_counter()
         heard = getattr(planned.attack, "heard", [])
         heard.clear()
-        examples, probe = self.attacked(
+        examples, probe = self.run_attack(
             planned.attack, planned.through, images[index], labels[index], planned.name, chunk
         )
-        judged = self.judged(examples, labels[index], planned.name, chunk)
-        sure = self.confirmed(judged, examples, labels[index], planned.name, chunk)
+        judged = self.judge(examples, labels[index], planned.name, chunk)
+        confirmed = self.confirm(judged, examples, labels[index], planned.name, chunk)
         counts = [probe.forwards, probe.backwards, probe.outputs, probe.not_finite]
         return {
             "chunk": torch.tensor(chunk),
             "index": index,
             "examples": examples,
             "right": judged.right,
-            "sure": sure,
+            "confirmed": confirmed,
             "margin": judged.margin,
             "gradients": probe.gradients,
             "counts": torch.tensor(counts),
             "seconds": torch.tensor(time.perf_counter() - started, dtype=torch.float64),
-            "heard": as_tensor(list(heard)),
+            "library_warnings": as_tensor(list(heard)),
         }

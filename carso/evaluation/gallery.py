@@ -12,58 +12,66 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from carso.evaluation.attacked_model import AttackedDefence
 from carso.evaluation.evaluation import Evaluation
-from carso.evaluation.protocol import Battle
+from carso.evaluation.protocol import AttackResults
 
 SHOWN = 8
 CANDIDATES = 8
 
 
-def gallery(case: Evaluation, battle: Battle, classes: Sequence[str]) -> list[dict[str, Any]]:
+def gallery(
+    evaluation: Evaluation, results: AttackResults, classes: Sequence[str]
+) -> list[dict[str, Any]]:
     """The most damaging examples first, then others as they come, one class after the other."""
-    names = [classes[i] if i < len(classes) else str(i) for i in range(case.classes)]
-    fooled = ((battle.clean.right > 0) & (battle.final.right == 0)).nonzero().flatten()
-    order = fooled[battle.final.margin[fooled].argsort()].tolist()
+    names = [classes[i] if i < len(classes) else str(i) for i in range(evaluation.classes)]
+    fooled = ((results.clean.right > 0) & (results.final.right == 0)).nonzero().flatten()
+    order = fooled[results.final.margin[fooled].argsort()].tolist()
     damaging = order[: SHOWN // 2]
-    rest = [i for i in range(len(case.images)) if i not in damaging]
+    rest = [i for i in range(len(evaluation.images)) if i not in damaging]
     return [
-        {**entry(case, battle, place, names), "why": why}
+        {**entry(evaluation, results, place, names), "why": why}
         for why, places in (("most damaging", damaging), ("as they come", rest[: SHOWN // 2]))
         for place in places
     ]
 
 
 @torch.no_grad()
-def entry(case: Evaluation, battle: Battle, place: int, classes: Sequence[str]) -> dict[str, Any]:
+def entry(
+    evaluation: Evaluation, results: AttackResults, place: int, classes: Sequence[str]
+) -> dict[str, Any]:
     """One image: clean, attacked, difference, candidates and their mean, with their labels."""
-    subject = case.subject
-    image = case.images[place : place + 1].to(case.device)
-    attacked = battle.worst.examples[place : place + 1].to(case.device)
-    subject.reseed(case.seed)
-    found: dict[str, Any] = {
-        "image": place,
-        "truth": classes[int(case.labels[place])],
-        "attack": battle.worst.attack[place],
-        "margin": round(float(battle.final.margin[place]), 3),
-        "answer_clean": classes[int(subject.answers(image)[0])],
-        "answer_attacked": classes[int(subject.answers(attacked)[0])],
-        "classifier_attacked": classes[int(subject.classifier(attacked).argmax(dim=1))],
-        "pictures": {
-            "clean": png(image[0]),
-            "attacked": png(attacked[0]),
-            "difference": png((attacked - image)[0] / (2 * case.threat.eps) + 0.5),
-        },
+    model = evaluation.model
+    image = evaluation.images[place : place + 1].to(evaluation.device)
+    attacked = results.worst.examples[place : place + 1].to(evaluation.device)
+    model.reseed(evaluation.seed)
+    clean = model.answers(image)[0]
+    pictures = {
+        "clean": png(image[0]),
+        "attacked": png(attacked[0]),
+        "difference": png((attacked - image)[0] / (2 * evaluation.threat.eps) + 0.5),
     }
-    if isinstance(subject, AttackedDefence):
-        candidates = subject.defence.purify(attacked)[:, 0]  # (N, C, H, W)
-        labels = subject.defence.final_classifier(candidates).argmax(dim=1)
+    found: dict[str, Any] = {}
+    if model.defence is None:
+        answer, alone = model.answers(attacked)[0], model.classifier(attacked).argmax(dim=1)
+    else:
+        seen = model.defence.explain(attacked)
+        answer, alone = seen.labels, seen.own_labels
+        pairs = zip(seen.candidates[:CANDIDATES, 0], seen.votes[:, 0], strict=False)
         found["candidates"] = [
-            {"picture": png(candidate), "label": classes[int(label)]}
-            for candidate, label in zip(candidates[:CANDIDATES], labels, strict=False)
+            {"picture": png(candidate), "label": classes[int(label)]} for candidate, label in pairs
         ]
-        found["pictures"]["mean_candidate"] = png(candidates.mean(dim=0))
-    return found
+        pictures["mean_candidate"] = png(seen.candidates[:, 0].mean(dim=0))
+    return {
+        "image": place,
+        "truth": classes[int(evaluation.labels[place])],
+        "attack": results.worst.attack[place],
+        "margin": round(float(results.final.margin[place]), 3),
+        "answer_clean": classes[int(clean)],
+        "answer_attacked": classes[int(answer)],
+        "classifier_attacked": classes[int(alone)],
+        "pictures": pictures,
+        **found,
+    }
 
 
 def png(image: Tensor) -> str:

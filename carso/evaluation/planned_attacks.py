@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
 from carso.attacks.gradient import PGD, Attack
 from carso.attacks.margin import Margin
 from carso.attacks.saved import saved
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,18 +23,18 @@ class PlannedAttack:
     what: str
     """In plain words, for reports."""
     attack: Attack
-    through: Through | None
+    through: AttackedView | None
     """The view that it differentiates; None: the classifier alone, so a transfer attack."""
 
     @property
     def own(self) -> bool:
         """Whether it attacks the defence's own output, as published protocols do."""
-        return self.through is not None and self.through.view in ("log-prob", "released")
+        return self.through is not None and self.through.name in ("log-prob", "released")
 
     @property
     def released(self) -> bool:
         """Whether it attacks the log-odds as the released code computes them."""
-        return self.through is not None and self.through.view == "released"
+        return self.through is not None and self.through.name == "released"
 
     @property
     def black_box(self) -> bool:
@@ -88,7 +88,16 @@ def standard(seed: int, samples: int) -> PlannedAttack:
         name="autoattack",
         what="AutoAttack standard: APGD-CE, targeted APGD-DLR, targeted FAB, Square",
         attack=AutoAttack(version="standard", seed=seed),
-        through=Through(),
+        through=AttackedView(),
+    )
+
+
+def autoattack_rand(planned: PlannedAttack) -> PlannedAttack:
+    """AutoAttack as its authors run it on a model that draws."""
+    return replace(
+        planned,
+        what="AutoAttack rand: APGD-CE and APGD-DLR, 100 steps, 20 EoT",
+        attack=replace(cast(AutoAttack, planned.attack), version="rand"),
     )
 
 
@@ -97,7 +106,7 @@ def randaa(seed: int, samples: int) -> PlannedAttack:
         name="randaa",
         what="AutoAttack rand: APGD-CE and APGD-DLR, 100 steps, 20 EoT, on the log-probabilities",
         attack=AutoAttack(version="rand", seed=seed),
-        through=Through(view="log-prob"),
+        through=AttackedView(name="log-prob"),
     )
 
 
@@ -107,7 +116,7 @@ def randaa_released(seed: int, samples: int) -> PlannedAttack:
         name="randaa-released",
         what="AutoAttack rand, 100 steps, 20 EoT, on the log-odds as the released code computes "
         "them",
-        through=Through(view="released"),
+        through=AttackedView(name="released"),
     )
 
 
@@ -116,7 +125,7 @@ def pgd_eot(seed: int, samples: int) -> PlannedAttack:
         name="pgd-eot",
         what="PGD, 200 steps of 0.007, 20 EoT, last iterate, on the log-probabilities",
         attack=PGD(steps=200, step_size=0.007, random_start=False, eot=20),
-        through=Through(view="log-prob"),
+        through=AttackedView(name="log-prob"),
     )
 
 
@@ -129,7 +138,7 @@ def black_box(queries: int) -> PlannedAttack:
         name="square",
         what=f"Square, {queries} queries of the defence itself, no gradients",
         attack=Square(queries=queries),
-        through=Through(view="log-prob"),
+        through=AttackedView(name="log-prob"),
     )
 
 
@@ -144,10 +153,10 @@ SINGLE: dict[str, Callable[[int, int], PlannedAttack]] = {
 """The attacks that can be asked for by name, besides those of the suites."""
 
 
-def margin(steps: int, restarts: int, through: Through | None) -> PlannedAttack:
-    """Through a view of the defence, or with None through its classifier alone."""
+def margin(steps: int, restarts: int, through: AttackedView | None) -> PlannedAttack:
+    """AttackedView a view of the defence, or with None through its classifier alone."""
     many = f", {restarts} random starts" if restarts > 1 else ""
-    target = "classifier" if through is None else through.view
+    target = "classifier" if through is None else through.name
     return PlannedAttack(
         name=f"margin@{target}" + (f"x{restarts}" if restarts > 1 else ""),
         what=f"margin descent with momentum, {steps} steps{many}, through {through or target}",
@@ -161,20 +170,20 @@ PLAIN: tuple[Loss, ...] = ("ce", "dlr")
 
 
 def apgd(
-    loss: Loss, steps: int, through: Through, *, targets: int = 9, restarts: int = 1
+    loss: Loss, steps: int, through: AttackedView, *, targets: int = 9, restarts: int = 1
 ) -> PlannedAttack:
     kinds = {"ce": "APGD-CE", "dlr": "APGD-DLR", "dlr-targeted": "targeted APGD-DLR"}
     aimed = f", {targets} targets" if loss == "dlr-targeted" else ""
     short = {"ce": "apgd-ce", "dlr": "apgd-dlr", "dlr-targeted": "apgd-t"}[loss]
     return PlannedAttack(
-        name=f"{short}@{through.view}" + ("-fixed" if through.fixed else ""),
+        name=f"{short}@{through.name}" + ("-fixed" if through.fixed else ""),
         what=f"{kinds[loss]}, {steps} steps{aimed}, through {through}",
         attack=APGD(loss=loss, steps=steps, targets=targets, restarts=restarts),
         through=through,
     )
 
 
-def fab(steps: int, targets: int, through: Through) -> PlannedAttack:
+def fab(steps: int, targets: int, through: AttackedView) -> PlannedAttack:
     return PlannedAttack(
         name="fab-t@fixed",
         what=f"targeted FAB, {steps} steps, {targets} targets, through {through}",

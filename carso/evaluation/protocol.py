@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,24 +9,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from carso.attacks.margin import margins
 from carso.distributed.processes import ALONE, Processes
-from carso.evaluation.attacked_model import AttackedDefence, AttackedModel, Through, Verdict
+from carso.evaluation.attacked_model import Verdict
 from carso.evaluation.evaluation import Evaluation, Outcome, WorstExamples
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.resume import FinishedParts
-from carso.evaluation.statistics import cosine
-from carso.randomness import generator, seeded
+from carso.evaluation.resume import FinishedResults
 
 Counted = Callable[[str, int], Callable[[int], None]]
 """Shows progress: called with what and how much, it gives a function to call as it is done."""
 
-PILOT_IMAGES = 50
-GOOD_COSINE = 0.95
-
 
 @dataclass(frozen=True, kw_only=True)
-class Battle:
+class AttackResults:
     """All that the attacks did."""
 
     clean: Verdict
@@ -46,7 +39,7 @@ def chunks_of(count: int, size: int) -> list[slice]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class ChunkResults:
     """All that the attacks did to one chunk of images."""
 
     clean: Verdict
@@ -57,106 +50,109 @@ class Round:
     final: Verdict
 
 
-def fight(
-    case: Evaluation,
+def run_attacks(
+    evaluation: Evaluation,
     plan: Suite,
-    parts: FinishedParts,
+    finished: FinishedResults,
     *,
     chunk: int,
     counted: Counted,
     processes: Processes = ALONE,
-) -> Battle:
-    """Run every attack on every chunk of images; what `parts` has already is not run again.
+) -> AttackResults:
+    """Run every attack on every chunk of images; what is `finished` already is not run again.
 
     Many processes share the chunks. Every chunk has seeds of its own, so that who attacks it
     changes nothing, and each process then reads what the others made.
     """
-    spans = dict(enumerate(chunks_of(len(case.images), chunk)))
+    spans = dict(enumerate(chunks_of(len(evaluation.images), chunk)))
     mine = [number for number in spans if number % processes.world_size == processes.rank]
-    advance = counted(f"{case.subject.name}: {plan.name}", len(mine) * (len(plan.attacks) + 2))
-    fought = {
-        number: fight_round(case, plan, parts, number, spans[number], advance) for number in mine
-    }
+    what = f"{evaluation.model.name}: {plan.name}"
+    advance = counted(what, len(mine) * (len(plan.attacks) + 2))
+    attack = partial(attack_chunk, evaluation, plan, finished)
+    attacked = {number: attack(number, spans[number], advance) for number in mine}
     processes.barrier()
     for number in set(spans) - set(mine):
-        fought[number] = fight_round(case, plan, parts, number, spans[number])
-    rounds = [fought[number] for number in spans]
-    return Battle(
-        clean=joined([each.clean for each in rounds]),
+        attacked[number] = attack(number, spans[number])
+    return joined_chunks(evaluation, [attacked[number] for number in spans], chunk)
+
+
+def joined_chunks(evaluation: Evaluation, chunks: list[ChunkResults], chunk: int) -> AttackResults:
+    """The results of all images from those of the chunks, in order."""
+    attacks = range(len(chunks[0].outcomes))
+    return AttackResults(
+        clean=joined_verdicts([each.clean for each in chunks]),
         worst=WorstExamples(
-            case.images,
-            torch.cat([each.worst.examples for each in rounds]),
-            torch.cat([each.worst.right for each in rounds]),
-            torch.cat([each.worst.sure for each in rounds]),
-            torch.cat([each.worst.margin for each in rounds]),
-            [name for each in rounds for name in each.worst.attack],
+            evaluation.images,
+            torch.cat([each.worst.examples for each in chunks]),
+            torch.cat([each.worst.right for each in chunks]),
+            torch.cat([each.worst.confirmed for each in chunks]),
+            torch.cat([each.worst.margin for each in chunks]),
+            [name for each in chunks for name in each.worst.attack],
         ),
         outcomes=tuple(
-            tuple(found for each in rounds if (found := each.outcomes[i]) is not None)
-            for i in range(len(plan.attacks))
+            tuple(found for each in chunks if (found := each.outcomes[i]) is not None)
+            for i in attacks
         ),
-        after=tuple(
-            torch.cat([each.after[i] for each in rounds]) for i in range(len(plan.attacks))
-        ),
-        final=joined([each.final for each in rounds]),
+        after=tuple(torch.cat([each.after[i] for each in chunks]) for i in attacks),
+        final=joined_verdicts([each.final for each in chunks]),
         chunk=chunk,
     )
 
 
-def fight_round(
-    case: Evaluation,
+def attack_chunk(
+    evaluation: Evaluation,
     plan: Suite,
-    parts: FinishedParts,
+    finished: FinishedResults,
     number: int,
     span: slice,
     advance: Callable[[int], None] = lambda done: None,
-) -> Round:
+) -> ChunkResults:
     """Run every attack on one chunk of images."""
-    images, labels = case.images[span], case.labels[span]
-    clean = judged(case, parts, images, labels, "clean", number)
-    field = WorstExamples.of(
-        images, clean, surely_wrong(case, parts, clean, images, labels, number)
-    )
+    images, labels = evaluation.images[span], evaluation.labels[span]
+    clean = kept_verdict(evaluation, finished, images, labels, "clean", number)
+    wrong = confirmed_wrong(evaluation, finished, clean, images, labels, number)
+    worst = WorstExamples.of(images, clean, wrong)
     advance(1)
     outcomes: list[Outcome | None] = []
     after = []
     for planned in plan.attacks:
-        index = (clean.right > 0).nonzero().flatten() if plan.independent else field.standing
+        index = (clean.right > 0).nonzero().flatten() if plan.independent else worst.standing
         outcome = None
         if len(index):
-            attack = partial(case.outcome, planned, images, labels, index, number)
-            outcome = Outcome(**parts.piece(f"chunk-{number:04d}-{planned.name}", attack))
-            field.update(outcome, planned.name)
+            attack = partial(evaluation.outcome, planned, images, labels, index, number)
+            name = f"chunk-{number:04d}-{planned.name}"
+            outcome = Outcome(**finished.get_or_compute(name, attack))
+            worst.update(outcome, planned.name)
         outcomes.append(outcome)
-        after.append(field.right.clone())
+        after.append(worst.right.clone())
         advance(1)
-    final = judged(case, parts, field.examples, labels, "final", number)
+    final = kept_verdict(evaluation, finished, worst.examples, labels, "final", number)
     advance(1)
-    return Round(
-        clean=clean, worst=field, outcomes=tuple(outcomes), after=tuple(after), final=final
+    return ChunkResults(
+        clean=clean, worst=worst, outcomes=tuple(outcomes), after=tuple(after), final=final
     )
 
 
-def judged(
-    case: Evaluation,
-    parts: FinishedParts,
+def kept_verdict(
+    evaluation: Evaluation,
+    finished: FinishedResults,
     images: Tensor,
     labels: Tensor,
     occasion: str,
     number: int,
 ) -> Verdict:
-    """A verdict that is kept."""
+    """The verdict on a chunk of images, which is kept."""
 
-    def make() -> dict[str, Tensor]:
-        fresh = case.judged(images, labels, occasion, number)
+    def compute() -> dict[str, Tensor]:
+        fresh = evaluation.judge(images, labels, occasion, number)
         return {"right": fresh.right, "margin": fresh.margin}
 
-    return Verdict(**parts.piece(f"chunk-{number:04d}-{occasion}", make))
+    return Verdict(**finished.get_or_compute(f"chunk-{number:04d}-{occasion}", compute))
 
 
-def surely_wrong(
-    case: Evaluation,
-    parts: FinishedParts,
+def confirmed_wrong(
+    evaluation: Evaluation,
+    finished: FinishedResults,
     clean: Verdict,
     images: Tensor,
     labels: Tensor,
@@ -164,41 +160,14 @@ def surely_wrong(
 ) -> Tensor:
     """Of each image, whether no draw labels it right even without an attack; kept."""
 
-    def make() -> dict[str, Tensor]:
-        return {"sure": case.confirmed(clean, images, labels, "clean", number)}
+    def compute() -> dict[str, Tensor]:
+        return {"confirmed": evaluation.confirm(clean, images, labels, "clean", number)}
 
-    return parts.piece(f"chunk-{number:04d}-clean-again", make)["sure"]
+    return finished.get_or_compute(f"chunk-{number:04d}-clean-again", compute)["confirmed"]
 
 
-def joined(verdicts: list[Verdict]) -> Verdict:
+def joined_verdicts(verdicts: list[Verdict]) -> Verdict:
     return Verdict(
         right=torch.cat([verdict.right for verdict in verdicts]),
         margin=torch.cat([verdict.margin for verdict in verdicts]),
     )
-
-
-def candidates_needed(
-    subject: AttackedModel, images: Tensor, labels: Tensor, *, seed: int
-) -> tuple[int, float]:
-    """How many candidates an attack should average in a step, and how alike two gradients are.
-
-    With c the mean cosine of the gradients of two single candidates, the mean of n has the cosine
-    sqrt(n c / (n c + 1 - c)) with the true gradient; n is the smallest power of two, up to 64,
-    that makes it `GOOD_COSINE`. A collapsed latent needs one.
-    """
-    if not isinstance(subject, AttackedDefence):
-        return 1, 1.0
-    model = subject.model(Through(samples=1))
-    gradients = []
-    with seeded(seed, "pilot"):
-        subject.reseed(generator(seed, "pilot").initial_seed())
-        for _ in range(2):
-            point = images.detach().clone().requires_grad_(True)
-            with torch.enable_grad():
-                lead = margins(model(point), labels).sum()
-            gradients.append(torch.autograd.grad(lead, point)[0])
-    alike = float(cosine(*gradients).mean())
-    if not alike > 0:
-        return 64, alike
-    wanted = GOOD_COSINE**2 / (1 - GOOD_COSINE**2) * (1 - alike) / alike
-    return min(64, 2 ** max(0, math.ceil(math.log2(max(wanted, 1.0))))), alike

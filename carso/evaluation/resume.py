@@ -18,8 +18,8 @@ from carso.storage import files, tensor_files
 ELAPSED = "elapsed"
 
 
-class FinishedParts:
-    """Finished pieces by name, each a dict of tensors in a file of its own, written atomically.
+class FinishedResults:
+    """Finished results by name, each a dict of tensors in a file of its own, written atomically.
 
     Without a folder they are kept in memory only. `settings` decide the result: a folder that
     was begun with others is refused.
@@ -44,12 +44,14 @@ class FinishedParts:
                 "delete it or write the record elsewhere"
             )
 
-    def piece(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """The piece called `name`: the one that is kept, or else what `make` gives, then kept."""
+    def get_or_compute(
+        self, name: str, compute: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """The result called `name`: the one that is kept, or else what `compute` gives."""
         found = self.kept(name)
         if found is None:
             started = time.perf_counter()
-            found = make()
+            found = compute()
             elapsed = time.perf_counter() - started
             found = {**found, ELAPSED: torch.tensor(elapsed, dtype=torch.float64)}
             self.keep(name, found)
@@ -58,7 +60,7 @@ class FinishedParts:
 
     @property
     def seconds(self) -> float:
-        """The time that the pieces took, also those that another process made, or this one before
+        """The time that the results took, also those that another process made, or this one before
         it was stopped."""
         return sum(self.elapsed.values())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from carso.attacks.auto_attack import APGD, CLASSES_NEEDED
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import (
     PLAIN,
     SINGLE,
@@ -21,6 +21,7 @@ from carso.evaluation.planned_attacks import (
     PlannedAttack,
     Suite,
     apgd,
+    autoattack_rand,
     black_box,
     fab,
     margin,
@@ -32,7 +33,7 @@ from carso.evaluation.planned_attacks import (
 
 def quick(seed: int, samples: int) -> Suite:
     """A minute or two for 200 images of `fashion`."""
-    through = Through(samples=samples)
+    through = AttackedView(samples=samples)
     return Suite(
         name="quick",
         attacks=(
@@ -64,12 +65,12 @@ def adaptive(seed: int, samples: int) -> Suite:
     other views broke hardly any image that the mean logits had left standing. Examples made for
     the classifier alone cost little, and an anchored aggregation invites them.
     """
-    mean = Through(samples=samples)
-    fixed = Through(samples=samples, fixed=True)
+    mean = AttackedView(samples=samples)
+    fixed = AttackedView(samples=samples, fixed=True)
     several = max(2, samples)  # of one candidate, log s is the logit itself
     others = (
-        Through(view="logsumexp", samples=several),
-        Through(view="score", samples=several),
+        AttackedView(name="logsumexp", samples=several),
+        AttackedView(name="score", samples=several),
     )
     return Suite(
         name="adaptive",
@@ -93,9 +94,11 @@ def adaptive(seed: int, samples: int) -> Suite:
 def full(seed: int, samples: int) -> Suite:
     """The adaptive suite with longer attacks and 20 draws, between the published ones."""
     draws = 20
-    mean = Through(draws=draws, samples=samples)
-    fixed = Through(draws=draws, samples=samples, fixed=True)
-    others = tuple(Through(view=name, draws=draws, samples=2) for name in ("logsumexp", "score"))
+    mean = AttackedView(draws=draws, samples=samples)
+    fixed = AttackedView(draws=draws, samples=samples, fixed=True)
+    others = tuple(
+        AttackedView(name=name, draws=draws, samples=2) for name in ("logsumexp", "score")
+    )
     longer: tuple[PlannedAttack, ...] = (
         apgd("ce", 100, mean, restarts=3),
         apgd("dlr", 100, mean, restarts=3),
@@ -108,7 +111,7 @@ def full(seed: int, samples: int) -> Suite:
         black_box(5000),
         *(SINGLE[name](seed, samples) for name in ("pgd-eot", "randaa")),
     )
-    before = (transfer(seed, samples), margin(40, 1, Through(samples=samples)))
+    before = (transfer(seed, samples), margin(40, 1, AttackedView(samples=samples)))
     return Suite(
         name="full",
         attacks=(*before, *longer),
@@ -179,9 +182,16 @@ def for_classes(plan: Suite, classes: int) -> Suite:
     return replace(plan, attacks=kept)
 
 
-def for_classifier(plan: Suite) -> Suite:
-    """The suite without what a plain classifier makes superfluous: it has one view, no noise."""
-    attacks: dict[str, PlannedAttack] = {}
+def for_classifier(plan: Suite, *, stochastic: bool = False) -> Suite:
+    """The suite without what a plain classifier makes superfluous: it has one view, and if it has
+    no noise either, fixing that changes nothing. A noisy one gets AutoAttack's own answer to noise.
+    """
+    attacks: dict[tuple[str, bool], PlannedAttack] = {}
     for planned in plan.attacks:
-        attacks.setdefault(repr(planned.attack), planned)
-    return replace(plan, attacks=tuple(attacks.values()))
+        fixed = stochastic and planned.through is not None and planned.through.fixed
+        attacks.setdefault((repr(planned.attack), fixed), planned)
+    chosen = tuple(
+        autoattack_rand(planned) if stochastic and planned.name == "autoattack" else planned
+        for planned in attacks.values()
+    )
+    return replace(plan, attacks=chosen)

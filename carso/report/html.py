@@ -101,11 +101,11 @@ def section(record: Record, number: int) -> dict[str, Any]:
 
 
 def gallery(record: Record) -> list[dict[str, Any]]:
-    """The pictures, part by part."""
+    """The pictures, grouped by why they are shown."""
     shown, sizes = record.get("gallery") or [], record["images"]["worst_size"]
-    parts: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for entry in shown:
-        parts.setdefault(entry["why"], []).append(
+        groups.setdefault(entry["why"], []).append(
             {
                 **entry,
                 "candidates": entry.get("candidates", []),
@@ -115,7 +115,7 @@ def gallery(record: Record) -> list[dict[str, Any]]:
         )
     return [
         {"heading": why.capitalize(), "words": CHOSEN.get(why, ""), "entries": entries}
-        for why, entries in parts.items()
+        for why, entries in groups.items()
     ]
 
 
@@ -184,7 +184,7 @@ def duration(seconds: float) -> str:
 
 
 def settings(record: Record) -> Table:
-    """What each attack was told, and what it spent."""
+    """The settings of each attack, and what it spent."""
     rows: list[Row] = [
         (
             attack["name"],

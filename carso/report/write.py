@@ -57,17 +57,17 @@ def terminal(found: Sequence[dict[str, Any]]) -> list[str]:
 
 def markdown(found: Sequence[dict[str, Any]]) -> str:
     """The tables of records in Markdown."""
-    parts = [as_markdown(record_tables.summary(found))] if len(found) > 1 else []
+    sections = [as_markdown(record_tables.summary(found))] if len(found) > 1 else []
     for record in found:
-        parts += [f"## {heading(record)}", record["verdict"]]
-        parts += [
+        sections += [f"## {heading(record)}", record["verdict"]]
+        sections += [
             as_markdown(make(record)) for make in (record_tables.attacks, record_tables.diagnostics)
         ]
-    return "\n\n".join(parts)
+    return "\n\n".join(sections)
 
 
 def latex(found: Sequence[dict[str, Any]]) -> str:
     """The tables of records in LaTeX (package booktabs)."""
-    parts = [as_latex(record_tables.summary(found), "All records")] if len(found) > 1 else []
-    parts += [as_latex(record_tables.attacks(record), heading(record)) for record in found]
-    return "\n\n".join(parts)
+    tables = [as_latex(record_tables.summary(found), "All records")] if len(found) > 1 else []
+    tables += [as_latex(record_tables.attacks(record), heading(record)) for record in found]
+    return "\n\n".join(tables)

@@ -1,8 +1,6 @@
-"""`carso reproduce`: the tables of the paper, measured here, with the paper's figures beside."""
+"""`carso reproduce`: the tables of the paper, measured here, with the paper's figures beside.
 
-from carso.reproduction.paper_tables import TABLES, runs_needed
-from carso.reproduction.plan import Scale, read_scale, scales
-from carso.reproduction.sheet import Reproduced
-from carso.reproduction.workshop import Workshop
-
-__all__ = ["TABLES", "Reproduced", "Scale", "Workshop", "read_scale", "runs_needed", "scales"]
+Data flow one way: `plan` says what each table needs, `jobs` what of it has to be made and at what
+cost, `run_jobs` makes it, `render` writes the tables of what is there. Nothing is imported here, so
+that who renders does not load what trains.
+"""

@@ -1,160 +1,142 @@
-"""The paper's tables, row by row."""
+"""The paper's tables, row by row: what each cell of ours rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
-from carso.reproduction.plan import Bench
+from carso.reproduction.plan import STAGES, Bench, MeasuredDefence, Scale
+from carso.reproduction.planned_table import (
+    ADAPTIVE,
+    MeasuredCell,
+    PlannedRow,
+    PlannedTable,
+    TimeCell,
+    clean,
+    planned,
+    worst,
+)
 from carso.reproduction.published import PaperColumn
-from carso.reproduction.sheet import ADAPTIVE, Reproduced, Sheet
-from carso.reproduction.workshop import MeasuredDefence, Workshop
 
 
-def results(shop: Workshop) -> Reproduced:
+def results(scale: Scale) -> PlannedTable:
     """The classifier alone, the defence under published attacks, and the worst case of both; the
     paper's columns of others' results are in `literature`."""
-    sheet = Sheet(
-        shop,
+    rows = []
+    for bench, run in defences(scale, "results"):
+        alone, defence = MeasuredDefence(run=bench.defence, bare=True), MeasuredDefence(run=run)
+        measured = {
+            "classifier_clean": clean(alone, "standard"),
+            "carso_clean": clean(defence, "adaptive"),
+            "classifier_aa": worst(alone, "standard"),
+            "carso_randaa": worst(defence, "randaa-released"),
+            "carso_pgd_eot": worst(defence, "pgd-eot"),
+            "alone": worst(alone, "adaptive"),
+            "adaptive": worst(defence, "adaptive"),
+        }
+        rows.append(row(scale, run, measured, scenario=bench.name, dataset=data_of(scale, run)))
+    return planned(
         "results",
+        rows,
         without=("best_training_aa", "best_purification_aa", "best_purification_pgd_eot"),
         extra=(PaperColumn("alone", "Classifier alone, adaptive", "accuracy"), ADAPTIVE),
     )
-    for bench, run in defences(shop, "results"):
-        alone, defence = MeasuredDefence(run=bench.defence, bare=True), MeasuredDefence(run=run)
-        sheet.row(
-            who(shop, run),
-            scenario=bench.name,
-            dataset=shop.scenario(run).data.set,
-            classifier_clean=sheet.clean(alone, "standard"),
-            carso_clean=sheet.clean(defence, "adaptive"),
-            classifier_aa=sheet.worst(alone, "standard"),
-            carso_randaa=sheet.worst(defence, "randaa-released"),
-            carso_pgd_eot=sheet.worst(defence, "pgd-eot"),
-            alone=sheet.worst(alone, "adaptive"),
-            adaptive=sheet.worst(defence, "adaptive"),
-        )
-    return sheet.finished()
 
 
-NO_BANK = (
-    "Over: the making of the attacked images, before the first epoch, was not timed for this run."
-)
-
-
-def times(shop: Workshop) -> Reproduced:
+def times(scale: Scale) -> PlannedTable:
     """Minutes to train."""
-    stages = ("classifier", "hardening")
-    extra = tuple(PaperColumn(stage, f"Training: {stage}", "minutes") for stage in stages)
-    sheet = Sheet(shop, "times", extra=(*extra, PaperColumn("with", "with", "text")))
-    for bench, run in defences(shop, "times"):
-
-        def minutes(stage: str, run: str = run) -> Callable[[], str]:
-            def cell() -> str:
-                found = shop.minutes(run).get(stage)
-                if found is None:
-                    return ""
-                if not found["whole"]:
-                    sheet.note(NO_BANK)
-                return ("" if found["whole"] else "over ") + f"{found['minutes']:.0f}"
-
-            return cell
-
-        def hardware(run: str = run) -> str:
-            found = next(iter(shop.minutes(run).values()))["hardware"]
-            gpus = ", ".join(found["gpus"])
-            number = found.get("processes", 1)
-            words = gpus or f"CPU, {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
-            return words if number == 1 else f"{number} processes, each: {words}"
-
-        sheet.row(
-            who(shop, run),
-            scenario=bench.name,
-            training=minutes("purifier"),
-            classifier=minutes("classifier"),
-            hardening=minutes("hardening"),
-            **{"with": hardware},
+    columns = {"classifier": "classifier", "purifier": "training", "hardening": "hardening"}
+    rows = [
+        PlannedRow(
+            who=who(scale, run),
+            texts={"scenario": bench.name},
+            timed={
+                **{columns[stage]: TimeCell(run=run, stage=stage) for stage in STAGES},
+                "with": TimeCell(run=run),
+            },
         )
-    sheet.note(
+        for bench, run in defences(scale, "times")
+    ]
+    extra = [
+        PaperColumn(stage, f"Training: {stage}", "minutes") for stage in ("classifier", "hardening")
+    ]
+    return planned(
+        "times",
+        rows,
         "In minutes, from the record of each training, most of them beside other work, so no "
-        "benchmark; the paper's on 8, 4 and 8 A100 GPUs."
+        "benchmark; the paper's on 8, 4 and 8 A100 GPUs.",
+        extra=(*extra, PaperColumn("with", "with", "text")),
     )
-    return sheet.finished()
 
 
-def high_eps(shop: Workshop) -> Reproduced:
+def high_eps(scale: Scale) -> PlannedTable:
     """With nearly any perturbation allowed, nothing may hold."""
+    rows = []
+    for bench, run in defences(scale, "high-eps"):
+        measured = {
+            "found": worst(MeasuredDefence(run=run), "high-eps"),
+            "adaptive": worst(MeasuredDefence(run=run), "high-eps-adaptive"),
+        }
+        eps = f"{scale.measurements['high-eps'].eps:g}"
+        rows.append(row(scale, run, measured, scenario=bench.name, eps=eps))
     found = PaperColumn("found", "AutoAttack rand, measured", "accuracy")
-    sheet = Sheet(shop, "high-eps", extra=(found, ADAPTIVE))
-    eps = shop.scale.measurements["high-eps"].eps
-    for bench, run in defences(shop, "high-eps"):
-        sheet.row(
-            who(shop, run),
-            scenario=bench.name,
-            eps=f"{eps:g}",
-            found=sheet.worst(MeasuredDefence(run=run), "high-eps"),
-            adaptive=sheet.worst(MeasuredDefence(run=run), "high-eps-adaptive"),
-        )
-    return sheet.finished()
+    return planned("high-eps", rows, extra=(found, ADAPTIVE))
 
 
-def aggregation(shop: Workshop) -> Reproduced:
+def aggregation(scale: Scale) -> PlannedTable:
     """Other aggregations of the same candidates."""
-    means = ("mean-logits", "mean-probabilities")
-    extra = tuple(
-        PaperColumn(f"{key}_adaptive", f"{name}, adaptive", "accuracy")
-        for key, name in (
-            ("mean_logits", "Mean logits"),
-            ("mean_probabilities", "Mean probabilities"),
-            ("carso", "CARSO"),
-        )
-    )
-    sheet = Sheet(shop, "aggregation", extra=extra)
-    for bench in benches(shop, "aggregation"):
+    rows = []
+    for bench in benches(scale, "aggregation"):
         run = bench.defence  # an anchor, as hardened defences have it, is an aggregation of its own
-        cells: dict[str, str | Callable[[], str]] = {}
-        for name in means:
-            key, subject = name.replace("-", "_"), MeasuredDefence(run=run, aggregation=name)
-            cells[f"{key}_clean"] = sheet.clean(subject, "adaptive-few")
-            cells[f"{key}_randaa"] = sheet.worst(subject, "randaa")
-            cells[f"{key}_adaptive"] = sheet.worst(subject, "adaptive-few")
-        subject = MeasuredDefence(run=run)
-        sheet.row(
-            who(shop, run),
-            scenario=bench.name,
-            dataset=shop.scenario(run).data.set,
-            carso_clean=sheet.clean(subject, "adaptive-few"),
-            carso_randaa=sheet.worst(subject, "randaa-released"),
-            carso_adaptive=sheet.worst(subject, "adaptive-few"),
-            **cells,
-        )
-    sheet.note("randAA is on each aggregation's output; of CARSO, as the released code has it.")
-    return sheet.finished()
+        own = MeasuredDefence(run=run)
+        measured = {
+            "carso_clean": clean(own, "adaptive-few"),
+            "carso_randaa": worst(own, "randaa-released"),
+            "carso_adaptive": worst(own, "adaptive-few"),
+        }
+        for name in ("mean-logits", "mean-probabilities"):
+            key, defence = name.replace("-", "_"), MeasuredDefence(run=run, aggregation=name)
+            measured[f"{key}_clean"] = clean(defence, "adaptive-few")
+            measured[f"{key}_randaa"] = worst(defence, "randaa")
+            measured[f"{key}_adaptive"] = worst(defence, "adaptive-few")
+        rows.append(row(scale, run, measured, scenario=bench.name, dataset=data_of(scale, run)))
+    headings = {
+        "mean_logits": "Mean logits",
+        "mean_probabilities": "Mean probabilities",
+        "carso": "CARSO",
+    }
+    return planned(
+        "aggregation",
+        rows,
+        "randAA is on each aggregation's output; of CARSO, as the released code has it.",
+        extra=tuple(
+            PaperColumn(f"{key}_adaptive", f"{heading}, adaptive", "accuracy")
+            for key, heading in headings.items()
+        ),
+    )
 
 
-def majority_vote(shop: Workshop) -> Reproduced:
+def majority_vote(scale: Scale) -> PlannedTable:
     """A vote has no gradient, so an attack on it shows nothing."""
-    sheet = Sheet(shop, "majority-vote")
-    for bench in benches(shop, "majority-vote"):
-        subject = MeasuredDefence(run=bench.defence, aggregation="majority-vote")
-        sheet.row(
-            who(shop, bench.defence),
-            scenario=bench.name,
-            dataset=shop.scenario(bench.defence).data.set,
-            majority_vote_clean=sheet.clean(subject, "adaptive-few"),
-            majority_vote_randaa=sheet.worst(subject, "randaa"),
-            adaptive=sheet.worst(subject, "adaptive-few"),
-        )
-    return sheet.finished()
+    rows = []
+    for bench in benches(scale, "majority-vote"):
+        run = bench.defence
+        defence = MeasuredDefence(run=run, aggregation="majority-vote")
+        measured = {
+            "majority_vote_clean": clean(defence, "adaptive-few"),
+            "majority_vote_randaa": worst(defence, "randaa"),
+            "adaptive": worst(defence, "adaptive-few"),
+        }
+        rows.append(row(scale, run, measured, scenario=bench.name, dataset=data_of(scale, run)))
+    return planned("majority-vote", rows)
 
 
-def ablation(shop: Workshop) -> Reproduced:
+def ablation(scale: Scale) -> PlannedTable:
     """The classifier that is read, and the one that answers, trained on clean images."""
-    sheet = Sheet(shop, "ablation")
-    for bench in shop.scale.benches:
+    rows = []
+    for bench in scale.benches:
         if not bench.clean:
             continue
-        rows = [
+        ablated = [
             ("clean/clean", MeasuredDefence(run=bench.clean)),
             ("AT/clean", MeasuredDefence(run=bench.defence, final=bench.clean)),
             ("clean/AT", MeasuredDefence(run=bench.clean, final=bench.defence)),
@@ -162,104 +144,103 @@ def ablation(shop: Workshop) -> Reproduced:
             ("clean/clean", MeasuredDefence(run=bench.retrofit)),
             ("none", MeasuredDefence(run=bench.hardened)),
         ]
-        for name, subject in rows:
-            if not subject.run:
+        data = data_of(scale, bench.defence)
+        for name, defence in ablated:
+            if not defence.run:
                 continue
-            sheet.row(
-                who(shop, subject.run),
-                dataset=shop.scenario(bench.defence).data.set,
-                ablation=name,
-                clean=sheet.clean(subject, "adaptive-few"),
-                randaa=sheet.worst(subject, "randaa-released"),
-                adaptive=sheet.worst(subject, "adaptive-few"),
-            )
-    sheet.note(
+            measured = {
+                "clean": clean(defence, "adaptive-few"),
+                "randaa": worst(defence, "randaa-released"),
+                "adaptive": worst(defence, "adaptive-few"),
+            }
+            rows.append(row(scale, defence.run, measured, dataset=data, ablation=name))
+    return planned(
+        "ablation",
+        rows,
         "Hardened rows are of purifiers of their own, trained and used in other ways: what they "
-        "share with the row of the same name above is the classifiers."
+        "share with the row of the same name above is the classifiers.",
     )
-    return sheet.finished()
 
 
-def classifiers(shop: Workshop) -> Reproduced:
+def classifiers(scale: Scale) -> PlannedTable:
     """Around weaker robust classifiers."""
-    sheet = Sheet(shop, "classifiers", without=("source",))
-    for bench in shop.scale.benches:
-        for run in bench.weaker:
-            taken = shop.scale.runs[run].classifier or run  # whose classifier it is
-            alone, defence = MeasuredDefence(run=taken, bare=True), MeasuredDefence(run=run)
-            sheet.row(
-                who(shop, run),
-                dataset=shop.scenario(run).data.set,
-                authors=taken,
-                classifier_clean=sheet.clean(alone, "standard-few"),
-                classifier_aa=sheet.worst(alone, "standard-few"),
-                carso_clean=sheet.clean(defence, "adaptive-few"),
-                carso_randaa=sheet.worst(defence, "randaa-released"),
-                adaptive=sheet.worst(defence, "adaptive-few"),
-            )
-    return sheet.finished()
+    rows = []
+    for run in (run for bench in scale.benches for run in bench.weaker):
+        taken = scale.runs[run].classifier or run  # whose classifier it is
+        alone, defence = MeasuredDefence(run=taken, bare=True), MeasuredDefence(run=run)
+        measured = {
+            "classifier_clean": clean(alone, "standard-few"),
+            "classifier_aa": worst(alone, "standard-few"),
+            "carso_clean": clean(defence, "adaptive-few"),
+            "carso_randaa": worst(defence, "randaa-released"),
+            "adaptive": worst(defence, "adaptive-few"),
+        }
+        rows.append(row(scale, run, measured, dataset=data_of(scale, run), authors=taken))
+    return planned("classifiers", rows, without=("source",))
 
 
-def literature(shop: Workshop) -> Reproduced:
+def literature(scale: Scale) -> PlannedTable:
     """Among other defences; ours in the worst case of the adaptive suite."""
-    attack = PaperColumn("attack", "Robust under", "text")
-    sheet = Sheet(shop, "literature", without=("source",), extra=(attack,))
-    for bench, run in defences(shop, "literature"):
-        settings = shop.scenario(run)
-        network = settings.classifier
-        alone, defence = MeasuredDefence(run=run, bare=True), MeasuredDefence(run=run)
+    rows = []
+    for bench, run in defences(scale, "literature"):
+        network = scale.scenario(run).classifier
         about = {
-            "dataset": settings.data.set,
+            "dataset": data_of(scale, run),
             "architecture": f"WideResNet-{network.depth}-{network.width}",
         }
-        if run == bench.defence:
-            sheet.row(
-                "measured here",
-                authors=f"{run}, classifier alone",
-                clean=sheet.clean(alone, "standard"),
-                robust=sheet.worst(alone, "standard"),
-                defence="AT",
-                attack="AutoAttack standard",
-                **about,
+        hardened = ", hardened" if run == bench.hardened else ""
+        told = [
+            (f"{run}, classifier alone", True, "standard", "AT", "AutoAttack standard"),
+            (f"{run}, CARSO{hardened}", False, "adaptive", "AT+P", "adaptive"),
+        ]
+        for authors, bare, measurement, kind, attack in told[0 if run == bench.defence else 1 :]:
+            defence = MeasuredDefence(run=run, bare=bare)
+            rows.append(
+                PlannedRow(
+                    who="measured here",
+                    texts={**about, "authors": authors, "defence": kind, "attack": attack},
+                    measured={
+                        "clean": clean(defence, measurement),
+                        "robust": worst(defence, measurement),
+                    },
+                )
             )
-        sheet.row(
-            "measured here",
-            authors=f"{run}, CARSO" + (", hardened" if run == bench.hardened else ""),
-            clean=sheet.clean(defence, "adaptive"),
-            robust=sheet.worst(defence, "adaptive"),
-            defence="AT+P",
-            attack="adaptive",
-            **about,
-        )
-    sheet.note("The paper's figures are the lowest that it knew of, of its own defence by randAA.")
-    return sheet.finished()
+    return planned(
+        "literature",
+        rows,
+        "The paper's figures are the lowest that it knew of, of its own defence by randAA.",
+        without=("source",),
+        extra=(PaperColumn("attack", "Robust under", "text"),),
+    )
 
 
-def benches(shop: Workshop, table: str) -> list[Bench]:
+def benches(scale: Scale, table: str) -> list[Bench]:
     """Those that have a row in a table."""
-    return [bench for bench in shop.scale.benches if not bench.tables or table in bench.tables]
+    return [bench for bench in scale.benches if not bench.tables or table in bench.tables]
 
 
-def defences(shop: Workshop, table: str) -> list[tuple[Bench, str]]:
+def defences(scale: Scale, table: str) -> list[tuple[Bench, str]]:
     """Of every bench of a table the paper's defence and, where there is one, the hardened."""
-    found = benches(shop, table)
+    found = benches(scale, table)
     return [(bench, run) for bench in found for run in (bench.defence, bench.hardened) if run]
 
 
-def who(shop: Workshop, run: str) -> str:
+def row(scale: Scale, run: str, measured: Mapping[str, MeasuredCell], **texts: str) -> PlannedRow:
+    """A row of measurements of a run."""
+    return PlannedRow(who=who(scale, run), texts=texts, measured=measured)
+
+
+def who(scale: Scale, run: str) -> str:
     """The first cell of a row of ours."""
-    return "measured here" + (", hardened" if shop.scenario(run).hardening else "")
+    return "measured here" + (", hardened" if scale.scenario(run).hardening else "")
 
 
-def runs_needed(shop: Workshop, names: Iterable[str]) -> list[str]:
-    """The runs that these tables rest on and that are not there yet, in the plan's order."""
-    looking = replace(shop, make=False, asked=set())
-    for name in names:
-        TABLES[name](looking)
-    return [name for name in shop.scale.runs if name in looking.asked]
+def data_of(scale: Scale, run: str) -> str:
+    """The data set that a run is trained on."""
+    return scale.scenario(run).data.set
 
 
-TABLES: dict[str, Callable[[Workshop], Reproduced]] = {
+TABLES: dict[str, Callable[[Scale], PlannedTable]] = {
     "results": results,
     "times": times,
     "high-eps": high_eps,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from carso.errors import CarsoError
+from carso.scenario.parser import as_table, from_table, merged, read
+from carso.scenario.schema import Scenario
 
 FILE = Path(__file__).with_name("plan.toml")
 STAGES = ("classifier", "purifier", "hardening")
@@ -63,6 +65,47 @@ class Measurement:
     within: str = ""
     """The measurement of more images whose record serves as well."""
 
+    @property
+    def attacked_by(self) -> str:
+        """The suite's name in a record."""
+        return ", ".join(self.attacks) or self.suite
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredDefence:
+    """Who is attacked: a run's defence, as it is or changed."""
+
+    run: str
+    bare: bool = False
+    """Its classifier alone."""
+    aggregation: str = ""
+    final: str = ""
+    """The run whose classifier labels the candidates instead (the paper's ablation)."""
+
+    @property
+    def name(self) -> str:
+        """The beginning of the name of its records."""
+        words = [self.run, "bare" if self.bare else "", self.aggregation]
+        return "-".join(word for word in (*words, self.final and f"then-{self.final}") if word)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRecord:
+    """A measurement of a defence."""
+
+    defence: MeasuredDefence
+    measurement: str
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.defence.name}-{self.measurement}"
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Whose weights it is a measurement of."""
+        return (self.defence.run, self.defence.final) if self.defence.final else (self.defence.run,)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
@@ -74,6 +117,35 @@ class Scale:
     runs: Mapping[str, PlannedRun]
     benches: tuple[Bench, ...]
     measurements: Mapping[str, Measurement]
+
+    read: dict[str, Scenario] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Scenarios that were asked for: each is read once."""
+
+    def scenario(self, run: str) -> Scenario:
+        """The scenario of a run, with the stages that it asks for."""
+        if run not in self.read:
+            self.read[run] = scenario_of(run, self.runs[run])
+        return self.read[run]
+
+    def measurement(self, wanted: PlannedRecord) -> Measurement:
+        """What is asked of a record, on no more images than its run is measured on."""
+        found, planned = self.measurements[wanted.measurement], self.runs[wanted.defence.run]
+        return replace(found, images=min(found.images, planned.most))
+
+    def larger(self, wanted: PlannedRecord) -> PlannedRecord | None:
+        """The record of more images that would serve as well."""
+        within = self.measurements[wanted.measurement].within
+        return replace(wanted, measurement=within) if within else None
+
+
+def scenario_of(name: str, planned: PlannedRun) -> Scenario:
+    """The scenario of a run, changed as planned, with the stages that it asks for."""
+    found = merged(as_table(read(planned.scenario, preset=planned.preset)), dict(planned.changes))
+    scenario = from_table({**found, "name": name}, source=f"the run {name}")
+    if "purifier" not in planned.stages:
+        purifier = replace(scenario.purifier, attacks=None, training=None)
+        scenario = replace(scenario, purifier=purifier)
+    return scenario if "hardening" in planned.stages else replace(scenario, hardening=None)
 
 
 def scales() -> list[str]:

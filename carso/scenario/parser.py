@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import math
 import re
@@ -11,7 +10,7 @@ import sys
 import tomllib
 import types
 import typing
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,6 +130,7 @@ def build(
     """
     if kind is PurifierSettings and not made:
         return build_purifier(table, place)
+    table = without_retired(table, place)
     hints = typing.get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}
     header = ".".join(place.path) or "the top of the file"
@@ -171,6 +171,26 @@ def build_purifier(table: dict[str, Any], place: Place) -> object:
     if kind in KINDS:
         settings = build(KINDS[kind], own, place, beside=PURIFIER_KEYS)
     return build(PurifierSettings, every, place, own=settings)
+
+
+RETIRED: dict[tuple[str, ...], tuple[Any, str]] = {
+    ("purifier", "training", "loss_scale"): (
+        1.0,
+        "the released code multiplies the loss by the number of devices only because it averages "
+        "their gradients after that; here they are summed, so there is nothing to multiply",
+    ),
+}
+"""Keys that scenarios had once: the value at which they did nothing, and why they are gone. Runs
+and records of that time still have them."""
+
+
+def without_retired(table: dict[str, Any], place: Place) -> dict[str, Any]:
+    """`table` without keys that are gone; one that would have done something is an error."""
+    gone = {key: RETIRED[*place.path, key] for key in table if (*place.path, key) in RETIRED}
+    for key, (neutral, why) in gone.items():
+        if table[key] != neutral:
+            raise place.error(key, f"{key} is no longer a setting, got {table[key]!r}: {why}")
+    return {key: value for key, value in table.items() if key not in gone}
 
 
 def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
@@ -218,6 +238,22 @@ def without_none(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def digest(table: Any) -> str:
-    """A short hash of settings: two runs with the same one may share checkpoints."""
-    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
+def distinct(settings: Any) -> Any:
+    """What differs from the defaults, as plain JSON values: the identity of a run.
+
+    A key that is added later is at its default in every run before it, and so changes no identity.
+    """
+    if is_dataclass(settings):
+        return {
+            entry.name: distinct(value)
+            for entry in fields(settings)
+            if (value := getattr(settings, entry.name)) != default_of(entry)
+        }
+    if isinstance(settings, tuple | list):
+        return [distinct(item) for item in settings]
+    return settings
+
+
+def default_of(entry: Field[Any]) -> Any:
+    """The default of a dataclass's field; a field without one equals nothing."""
+    return entry.default if entry.default_factory is MISSING else entry.default_factory()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from carso.scenario.classifier_settings import ClassifierSettings
 from carso.scenario.purifier_settings import PurifierSettings
 from carso.scenario.training_settings import (
     AGGREGATIONS,
-    ClassifierTrainingSettings,
     HardeningSettings,
     check,
 )
@@ -27,27 +27,6 @@ class DataSettings:
     """A name of `carso.data.DATA_SETS`, or a folder with a folder of images per class."""
     fallback: str = ""
     """The set to use where `set` is not found; empty: none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClassifierSettings:
-    """[classifier]: the f that is defended, a WideResNet in the published layout."""
-
-    depth: int = 28
-    width: int = 10
-    strides: tuple[int, ...] = (1, 2, 2)
-    layers: tuple[str, ...] = ()
-    """The representation; empty: the paper's choice for this depth."""
-    weights: tuple[str, ...] = ()
-    """Published files of these weights, the paper's first (for those who fetch them)."""
-    training: ClassifierTrainingSettings | None = None
-
-    def __post_init__(self) -> None:
-        valid = self.depth >= 10 and (self.depth - 4) % 6 == 0
-        check(valid, "depth", "6n + 4 (10, 16, 22, 28, ...)", self.depth)
-        check(self.width >= 1, "width", "at least 1", self.width)
-        valid = len(self.strides) == 3 and set(self.strides) <= {1, 2}
-        check(valid, "strides", "three numbers of 1 or 2", self.strides)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -126,13 +126,11 @@ class PurifierTrainingSettings:
     weight_decay: float = 0.0
     lookahead_steps: int = 6
     lookahead_decay: float = 0.8
-    loss_scale: float = 1.0
-    """The released code multiplies the loss by the number of devices."""
 
     def __post_init__(self) -> None:
         check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
-        for key in ("initial_rate", "plateau_rate", "final_rate", "loss_scale"):
+        for key in ("initial_rate", "plateau_rate", "final_rate"):
             check(getattr(self, key) > 0, key, "above 0", getattr(self, key))
         for key in ("radam_beta1", "radam_beta2"):
             check(0 <= getattr(self, key) < 1, key, "in [0, 1)", getattr(self, key))

@@ -38,8 +38,8 @@ def load(path: Path) -> dict[str, Tensor]:
         raise CarsoError(f"there is no file {path}")
     if path.suffix in {".safetensors", ""}:
         return load_safetensors(path)
-    if path.suffix not in {".pt", ".pth"}:
-        raise CarsoError(f"weights are .safetensors, .pt or .pth files, got {path.name}")
+    if path.suffix not in {".pt", ".pth", ".th"}:
+        raise CarsoError(f"weights are .safetensors, .pt, .pth or .th files, got {path.name}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises nearly anything

@@ -17,6 +17,7 @@ from carso.errors import CarsoError
 from carso.storage import files, tensor_files
 from carso.storage.files import DamagedFileError
 from carso.storage.tensor_files import few
+from carso.training.identity import differences
 
 INDEX = "checkpoint.json"
 PREVIOUS = "previous.json"
@@ -133,10 +134,7 @@ def index_of(index: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
         isinstance(table.get(key), kind) for key, kind in kinds.items()
     ):
         raise DamagedFileError(f"{index} is not a checkpoint of carso")
-    found = table["identity"]
-    if found != identity:
-        keys = dict.fromkeys([*identity, *found])
-        changed = [key for key in keys if found.get(key) != identity.get(key)]
+    if changed := differences(table["identity"], identity):
         raise CarsoError(
             f"{index.parent} holds a checkpoint of other settings ({few(changed)} changed); "
             "choose another --run folder, or delete this one"

@@ -14,6 +14,7 @@ from torch import nn
 
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
+from carso.classifiers.sanity import refuse_chance
 from carso.data import ImageData
 from carso.defence.defence import Carso
 from carso.defence.on_disk import in_use
@@ -42,12 +43,14 @@ def fit(
     seed: int = 0,
     device: torch.device | str = "cpu",
     display: Display | None = None,
+    check_accuracy: bool = True,
     kind: str = "vae",
     **shape: Any,
 ) -> Carso:
     """Train a purifier as the paper does around `classifier`, which maps images in [0, 1] to logits
     and whose weights do not change: it is frozen in place. `layers` names the activations that the
-    purifier reads; `shape` are settings of its kind, as in a scenario file."""
+    purifier reads; `shape` are settings of its kind, as in a scenario file. A classifier that is no
+    better than a guess on validation images is refused, unless `check_accuracy` is off."""
     if kind == "vae":
         shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
     scenario = fitting_scenario(
@@ -66,6 +69,8 @@ def fit(
     place = torch.device(device)
     frozen = registry.placed(freeze(classifier), place)
     check_fit(frozen, data, layers=layers)
+    if check_accuracy:
+        refuse_chance(frozen, data, place)
     stage = purifier_stage(scenario, data, frozen, place)
     train_in_memory(stage, display or Quiet())
     return Carso(frozen, stage.result().deployed(), **in_use(scenario), seed=seed)
@@ -83,6 +88,7 @@ def harden(
     seed: int = 0,
     device: torch.device | str = "cpu",
     display: Display | None = None,
+    check_accuracy: bool = True,
     **settings: Any,
 ) -> Carso:
     """A defence whose purifier is trained against attacks on the whole of it, from `start` or
@@ -92,7 +98,8 @@ def harden(
     its [purifier] (`kind` among them) and [hardening] say, and `steps` is the latter's
     attack_steps, of a size to match. Over a classifier that is robust by itself,
     aggregation="anchored" keeps what it has; how much its own logits count is then chosen on
-    validation images.
+    validation images. A classifier that labels those no better than a guess is refused, unless
+    `check_accuracy` is off.
     """
     if steps is not None:
         sized = {"attack_steps": steps, "attack_step_size": min(1.0, 1.5 * eps / max(1, steps))}
@@ -105,6 +112,8 @@ def harden(
     place = torch.device(device)
     frozen = registry.placed(freeze(classifier), place)
     check_fit(frozen, data, layers=layers)
+    if check_accuracy:
+        refuse_chance(frozen, data, place)
     if start is not None and tuple(start.layers) != tuple(layers):
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
     stage = hardening_stage(chosen, data, frozen, place, start=copy.deepcopy(start))

@@ -119,7 +119,7 @@ class PurifierStage:
             cost = self.purifier.loss(
                 mixed, clean, activations, source, beta=beta, free_bits=self.training.free_bits
             )
-        loss = self.training.loss_scale * cost.total
+        loss = cost.total
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.all_reduce_gradients(self.purifier.parameters())

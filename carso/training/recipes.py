@@ -9,9 +9,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
+from carso.scenario.classifier_settings import ClassifierSettings
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
-from carso.scenario.schema import ClassifierSettings, DataSettings, DefenceSettings, Scenario
+from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
 from carso.scenario.training_settings import (
     BatchAttackSettings,
     HardeningSettings,
@@ -39,6 +41,7 @@ def hardening_of_file(
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     name = classifier.stem if code else f"{scenario.name}-hardened"
+    scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
     return hardening_scenario(scenario, name=name, layers=layers, eps=eps, **changes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import seeded
-from carso.scenario.parser import as_table, digest
+from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
 from carso.storage import tensor_files
 from carso.training.batches import AdversarialBatches
@@ -29,6 +30,11 @@ def precision(processes: Processes) -> dict[str, str]:
     return {} if processes.precision == ALONE.precision else {"precision": processes.precision}
 
 
+def threat_of(scenario: Scenario) -> dict[str, Any]:
+    """The ball; balls of two norms may have the same radius."""
+    return {"norm": type(scenario.threat).__name__, **distinct(scenario.threat)}
+
+
 def classifier_stage(
     scenario: Scenario, data: ImageData, device: torch.device, *, processes: Processes = ALONE
 ) -> ClassifierStage:
@@ -40,7 +46,6 @@ def classifier_stage(
         )
     with seeded(scenario.seed, "classifier", "weights"):
         classifier = registry.build(scenario.classifier, data)
-    settings = as_table(scenario)
     return ClassifierStage(
         classifier,
         data,
@@ -51,7 +56,10 @@ def classifier_stage(
         identity={
             "stage": "classifier",
             "seed": scenario.seed,
-            "settings": digest([settings["classifier"], settings["threat"]]),
+            "settings": {
+                "classifier": distinct(scenario.classifier),
+                "threat": threat_of(scenario),
+            },
             "data": data.fingerprint,
             **precision(processes),
         },
@@ -74,7 +82,6 @@ def purifier_stage(
         raise CarsoError(f"scenario {scenario.name} has no [purifier.training]")
     with seeded(scenario.seed, "purifier", "weights"):
         purifier = purifier_of(scenario, classifier, data.image_shape, mean=data.mean, std=data.std)
-    table = as_table(scenario)
     on: dict[str, Any] = {
         "seed": scenario.seed,
         "data": data.fingerprint,
@@ -90,7 +97,7 @@ def purifier_stage(
         folder=folder,
         identity={
             **on,
-            "attacks": digest([table["purifier"]["attacks"], table["threat"]]),
+            "attacks": {"threat": threat_of(scenario), **distinct(attacks)},
             **precision(processes),
         },
         processes=processes,
@@ -107,7 +114,11 @@ def purifier_stage(
         identity={
             "stage": "purifier",
             **on,
-            "settings": digest([table["purifier"], table["threat"], purifier.layers]),
+            "settings": {
+                "purifier": distinct(scenario.purifier),
+                "threat": threat_of(scenario),
+                "layers": list(purifier.layers),
+            },
             **precision(processes),
         },
         processes=processes,
@@ -136,8 +147,7 @@ def hardening_stage(
         origin = "scratch"
     else:
         purifier, origin = start, tensor_files.fingerprint(start.state_dict())
-    table = as_table(scenario)
-    network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}
+    network = replace(scenario.purifier, attacks=None, training=None)
     return HardeningStage(
         classifier,
         purifier,
@@ -153,7 +163,12 @@ def hardening_stage(
             "classifier": tensor_files.fingerprint(classifier.state_dict()),
             "start": origin,
             **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
-            "settings": digest([table["hardening"], network, table["threat"], purifier.layers]),
+            "settings": {
+                "hardening": distinct(settings),
+                "purifier": distinct(network),
+                "threat": threat_of(scenario),
+                "layers": list(purifier.layers),
+            },
             **precision(processes),
         },
         final_classifier=final,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import torch
 from torch import nn
 
 from carso import data as data_sets
-from carso.classifiers import registry
+from carso.classifiers import brought, registry
 from carso.classifiers.frozen import Frozen, freeze
+from carso.classifiers.known_files import installed, installed_file, settled
+from carso.classifiers.sanity import refuse_chance
 from carso.data import DataNotFoundError, ImageData
 from carso.defence.defence import Carso
 from carso.defence.on_disk import describe, in_use, purifier_of, read_description
@@ -18,13 +21,16 @@ from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
+from carso.randomness import generator, seeded
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.purifier_settings import KINDS
 from carso.scenario.schema import Scenario
 from carso.storage import files, tensor_files
 from carso.storage.provenance import provenance
+from carso.storage.tensor_files import few
 from carso.training import anchoring, checkpoint, loop
 from carso.training.accuracies import accuracies
+from carso.training.identity import differences
 from carso.training.loop import Display, Row, Stage
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
 
@@ -37,26 +43,30 @@ def train(
     device: torch.device,
     display: Display,
     given: Path | None = None,
+    check_accuracy: bool = True,
     processes: Processes = ALONE,
 ) -> Carso:
     """The scenario's defence: its classifier (or the one in the file `given`), its purifier,
-    hardened."""
+    hardened. A classifier that is brought must know the images, unless `check_accuracy` is off."""
+    if given is None and scenario.classifier.kind in installed():
+        given = installed_file(scenario.classifier.kind)
+    scenario = replace(scenario, classifier=settled(scenario.classifier, given))
     # A layer that does not exist must not come out after hours of training.
     classifier: nn.Module = (
         registry.build(scenario.classifier, data)
         if given is None
-        else registry.given(given, scenario.classifier, data)
+        else brought.given(given, scenario.classifier, data)
     )
     check_fit(classifier, data, layers=registry.layers_of(scenario.classifier))
     if scenario.purifier.kind not in KINDS:  # nor a purifier of the user's that cannot be built
         purifier_of(scenario, freeze(classifier), data.image_shape)
-    if given is not None:
-        same_everywhere(classifier, given, processes)
     description = describe(scenario, data)
     if given is not None:
-        description["classifier"] = files.sha256(given)
-        description["code"] = given.name if given.suffix == ".py" else ""
+        same_everywhere(classifier, given, processes)
+        description |= identified(classifier, given, data)
     refuse_another_run(folder, description)
+    if given is not None and check_accuracy and not (folder / "classifier.safetensors").exists():
+        refuse_chance(registry.placed(freeze(classifier), device), data, device)
     processes.barrier()  # nobody looks at what the first process is about to write
     if processes.is_first:
         files.write_json(folder / "defence.json", description)
@@ -88,6 +98,35 @@ def same_everywhere(classifier: nn.Module, given: Path, processes: Processes) ->
     own = tensor_files.fingerprint(classifier.state_dict())
     if not processes.all_equal(own):
         raise CarsoError(f"{given} gives other weights each time; it must give the same ones")
+
+
+def identified(classifier: nn.Module, given: Path, data: ImageData) -> dict[str, Any]:
+    """What tells a brought classifier from others: its file, or, of one that code makes, its
+    weights and what it answers. How the code is written is no part of that."""
+    if given.suffix != ".py":
+        return {"classifier": files.sha256(given), "code": ""}
+    reference = next(classifier.parameters(), torch.empty(0))
+    probe = torch.rand(2, *data.image_shape, generator=generator(0, "probe")).to(reference)
+    with seeded(0, "probe", "answers"), torch.no_grad():
+        answers = freeze(classifier)(probe)
+    if not answers.isfinite().all():
+        raise CarsoError(f"the classifier of {given} gives logits that are not finite")
+    return {
+        "classifier": tensor_files.fingerprint(classifier.state_dict()),
+        "code": given.name,
+        "answers": answers.double().tolist(),
+    }
+
+
+def same_classifier(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether the classifier of a run is the one that is wanted now."""
+    if wanted.get("code") and found.get("code") and "answers" not in found:
+        return True  # an older revision kept a hash of the code; `keep_given` compares the weights
+    if found.get("classifier") != wanted["classifier"]:
+        return False
+    before, now = (torch.tensor(table.get("answers", [])) for table in (found, wanted))
+    # Another machine rounds otherwise.
+    return before.shape == now.shape and torch.allclose(before, now, rtol=1e-3, atol=1e-3)
 
 
 def measure(
@@ -160,16 +199,18 @@ def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
         return
     found = read_description(folder)
     wanted = description["scenario"]
+    # Keys that the run did not know yet get their defaults.
     scenario = as_table(from_table(found["scenario"], source=str(folder / "defence.json")))
     decisive = ("seed", "threat", "classifier", "purifier", "hardening")
-    changed = [key for key in decisive if scenario.get(key) != wanted[key]]
+    parts = [differences(scenario.get(key), wanted[key], key) for key in decisive]
+    changed = [name for part in parts for name in part]
     if found["images"] != description["images"]:
         changed.append("data")
-    if found.get("classifier") != description["classifier"]:
-        changed.append("the weights of the classifier")
+    if not same_classifier(found, description):
+        changed.append("the classifier")
     if changed:
         raise CarsoError(
-            f"{folder} holds a run of other settings ({', '.join(changed)} changed); "
+            f"{folder} holds a run of other settings ({few(changed)} changed); "
             "choose another --run folder, or delete this one"
         )
 
@@ -269,7 +310,8 @@ def finish(
     path, record = folder / f"{training.name}.safetensors", folder / f"{training.name}.json"
     if path.exists() and record.exists():
         found = files.read_json(record)
-        if (found.get("identity"), found.get("sha256")) == (training.identity, files.sha256(path)):
+        same = not differences(found.get("identity"), training.identity)
+        if same and found.get("sha256") == files.sha256(path):
             return
     tensor_files.save(path, weights)
     files.write_json(

@@ -134,6 +134,11 @@ def test_evaluate_writes_a_record_and_report_a_page(
     assert str(path) in out
     assert record["scenario"]["name"] == "mini"
     assert record["suite"]["draws"] == 2
+    assert "nothing was computed" not in out
+    code, again, _ = run(capsys, *words)
+    assert code == 0
+    assert again.startswith(out)
+    assert f"was made {record['provenance']['made']}; --again makes it anew" in again
     code, out, _ = run(capsys, "report", path, path, "--out", tmp_path / "report")
     assert code == 0
     assert record["verdict"] in out

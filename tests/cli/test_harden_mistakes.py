@@ -8,7 +8,7 @@ from PIL import Image
 
 import carso
 from carso import data
-from carso.classifiers.registry import of_user
+from carso.classifiers.brought import of_user
 from carso.cli.main import app
 from carso.data import ImageData
 from carso.errors import CarsoError
@@ -86,6 +86,44 @@ def test_a_file_that_makes_other_weights_each_time_spoils_no_run(
         with pytest.raises(CarsoError, match="classifier"):
             harden(photos, network, tmp_path / "run")
     assert files.sha256(tmp_path / "run" / "classifier.safetensors") == before
+
+
+SEEDED = """\
+import torch
+from torch import nn
+
+def classifier():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(1, 4, 4, stride=4), nn.SiLU(), nn.Flatten(), nn.Linear(196, 2)
+        )
+    return network
+"""
+
+
+def test_a_comment_in_the_users_file_is_no_other_classifier(
+    photos: ImageData, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(SEEDED)
+    harden(photos, path, tmp_path / "run")
+    kept = files.sha256(tmp_path / "run" / "hardening.safetensors")
+    path.write_text(f"# The same network.\n{SEEDED}")
+    harden(photos, path, tmp_path / "run")
+    assert files.sha256(tmp_path / "run" / "hardening.safetensors") == kept
+    # As an older revision has it: a hash of the text, whatever that was.
+    description = files.read_json(tmp_path / "run" / "defence.json")
+    del description["answers"]
+    files.write_json(tmp_path / "run" / "defence.json", description | {"classifier": "0" * 64})
+    harden(photos, path, tmp_path / "run")
+    for other in (
+        SEEDED.replace("manual_seed(0)", "manual_seed(1)"),
+        SEEDED.replace("SiLU", "ReLU"),
+    ):
+        path.write_text(other)
+        with pytest.raises(CarsoError, match=r"\(the classifier changed\)"):
+            harden(photos, path, tmp_path / "run")
 
 
 def test_a_network_for_other_images_is_one_clear_line(photos: ImageData, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from support import run
 
 import carso
-from carso import speed
+from carso.cli import speed
 from carso.scenario.parser import parse
 from carso.storage.provenance import provenance
 

@@ -42,10 +42,12 @@ def idx_folder(
 ) -> Callable[..., tuple[Path, Split, Split]]:
     """Write four IDX files into a folder; returns it with what was written."""
 
-    def make(name: str = "mnist", suffix: str = ".gz") -> tuple[Path, Split, Split]:
+    def make(
+        name: str = "mnist", suffix: str = ".gz", classes: int = 10
+    ) -> tuple[Path, Split, Split]:
         folder = tmp_path / name
         folder.mkdir(parents=True)
-        training, test = random_split(20), random_split(3)
+        training, test = (random_split(count, classes=classes) for count in (20, 3))
         for names, split in ((TRAINING, training), (TEST, test)):
             write_idx(folder / f"{names[0]}{suffix}", split.images.squeeze(1))
             write_idx(folder / f"{names[1]}{suffix}", split.labels)

@@ -2,13 +2,15 @@
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from carso.data import DataError, Split, load
+from carso.data import DATA_SETS, DataError, Split, load
 from carso.data.idx import read_idx, write_idx
+from carso.data.sets import idx_layout
 
 MakeFolder = Callable[..., tuple[Path, Split, Split]]
 
@@ -21,6 +23,21 @@ def test_a_set_of_idx_files_is_read_back(idx_folder: MakeFolder, suffix: str) ->
     assert data.image_shape == (1, 6, 5)
     assert torch.equal(data.test.images, test.images)
     assert len(data.train) + len(data.validation) == len(training)
+
+
+def test_a_set_may_have_more_than_ten_classes(
+    idx_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = tuple("abcdefghijklmnopqrstuvwxyz")
+    layout = idx_layout("letters", letters)
+    row = replace(DATA_SETS["mnist"], classes=letters, layouts=(layout,), fingerprint=None)
+    monkeypatch.setitem(DATA_SETS, "letters", row)
+    folder, _, test = idx_folder("letters", classes=26)
+    data = load("letters", folder.parent)
+    assert data.classes == letters
+    assert torch.equal(data.test.labels, test.labels)
+    with pytest.raises(DataError, match="expected labels 0 to 9"):
+        load("mnist", folder)
 
 
 def test_the_same_tensor_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def test_a_missing_set_names_the_folders_searched_and_the_remedies(
     assert "\n" not in message
 
 
+def test_a_set_that_cannot_be_downloaded_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(MIRRORS, "mnist")
+    with pytest.raises(DataError, match="mnist cannot be downloaded"):
+        load("mnist", download=True)
+    with pytest.raises(DataError) as caught:
+        load("mnist")
+    assert "--download" not in str(caught.value)
+
+
 def test_a_root_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="absent: expected a folder that holds data sets"):
         load("mnist", tmp_path / "absent")

@@ -29,7 +29,7 @@ from carso.defence.published_weights import PUBLISHED, find, import_published
 from carso.errors import CarsoError
 from carso.evaluation import by_name
 from carso.evaluation.by_name import Images
-from carso.evaluation.diagnostics import examine
+from carso.evaluation.diagnostics import run_diagnostics
 from carso.purifiers.vae.published_parts import published_parts
 from carso.scenario.parser import names, parse, read
 from carso.storage import tensor_files
@@ -602,7 +602,9 @@ def test_a_defence_with_numbered_classes_is_evaluated_on_named_ones(
     assert "numbered" in out
     defence = carso.load("run")
     assert defence.classes[:2] == ("class 0", "class 1")
-    monkeypatch.setattr(examine, "DIAGNOSTICS", (examine.precision,))  # the others are long
+    monkeypatch.setattr(
+        run_diagnostics, "DIAGNOSTICS", (run_diagnostics.precision,)
+    )  # the others are long
     words = ("evaluate", "run", "--images", "3", "--data", cifar100(tmp_path), "--json")
     code, out, error = run(
         capsys, *words, "--attacks", "margin@mean-logits", "--out", "record.json"

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 import carso
 from carso.defence.defence import Carso
 from carso.evaluation import suites
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin
 from carso.randomness import normal
 
@@ -54,7 +54,7 @@ def small_classifier(classes: int = CLASSES, scale: float = 4.0) -> nn.Sequentia
 
 def tiny(seed: int, samples: int) -> Suite:
     """Three kinds of attack in a tenth of a second."""
-    through = Through(samples=samples)
+    through = AttackedView(samples=samples)
     return Suite(
         name="tiny",
         attacks=(margin(5, 1, through), apgd("ce", 5, through), black_box(20)),

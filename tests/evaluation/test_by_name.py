@@ -14,7 +14,7 @@ from carso.classifiers.frozen import Frozen
 from carso.defence.on_disk import SHIPPED, Deployed
 from carso.errors import CarsoError
 from carso.evaluation import by_name
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import Images, evaluate_by_name, posterior_kl
 from carso.evaluation.planned_attacks import Effort, Suite, margin
 
@@ -145,7 +145,7 @@ def test_the_shipped_defence_is_evaluated_and_its_examples_tried_on_its_classifi
     path = tmp_path / "worst.safetensors"
     speck = Suite(
         name="speck",
-        attacks=(margin(5, 1, Through(samples=1)),),
+        attacks=(margin(5, 1, AttackedView(samples=1)),),
         effort=Effort(images=3, steps=2, queries=5, eps=(0.0, 1.0)),
     )
     images = Images(count=2, on="fashion-embedded")

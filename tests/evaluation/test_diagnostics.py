@@ -12,13 +12,14 @@ import carso
 from carso import data
 from carso.attacks.auto_attack import APGD
 from carso.defence.defence import Carso
-from carso.evaluation.attacked_model import AttackedDefence, Through
-from carso.evaluation.diagnostics.diagnosis import Examination
+from carso.evaluation.attacked_model import AttackedDefence, AttackedView
+from carso.evaluation.diagnostics.candidates import precision
+from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import coarse, gradients, health, reasons_against
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, apgd, margin
-from carso.evaluation.protocol import fight
-from carso.evaluation.resume import FinishedParts
+from carso.evaluation.protocol import run_attacks
+from carso.evaluation.resume import FinishedResults
 from carso.evaluation.suites import suite
 from carso.threats.linf import Linf
 
@@ -31,7 +32,7 @@ def with_attacks(*attacks: PlannedAttack) -> Suite:
 
 
 def evaluated(model: nn.Module, images: Tensor, labels: Tensor, **settings: Any) -> dict[str, Any]:
-    plan = with_attacks(margin(10, 1, Through()), apgd("ce", 10, Through()))
+    plan = with_attacks(margin(10, 1, AttackedView()), apgd("ce", 10, AttackedView()))
     return carso.evaluate(model, images, labels, **{"eps": EPS, "suite": plan, **settings})
 
 
@@ -108,7 +109,7 @@ class Rounded(Scaled):
 def test_logits_that_saturate_the_loss_are_found(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    plan = with_attacks(apgd("ce", 10, Through()))
+    plan = with_attacks(apgd("ce", 10, AttackedView()))
     record = evaluated(Scaled(classifier), images, labels, suite=plan)
     (attack,) = record["attacks"]
     assert attack["gradients"]["zero"] > 0.5
@@ -172,7 +173,7 @@ def test_a_defence_whose_own_output_is_masked_is_found(
     with torch.no_grad():
         labels = network(images).argmax(dim=1)
     model = Carso(network, purifier(size=0.01), samples=4)
-    plan = with_attacks(apgd("ce", 10, Through(view="released")))
+    plan = with_attacks(apgd("ce", 10, AttackedView(name="released")))
     record = evaluated(model, images, labels, suite=plan)
     (attack,) = record["attacks"]
     assert attack["own_output"]
@@ -183,10 +184,70 @@ def test_a_defence_whose_own_output_is_masked_is_found(
     assert diagnosis(record, "precision")["ok"]  # the defence's own aggregation is exact
 
 
+class Cancelling(nn.Module):
+    """Logits far from zero: float32 has no digits left for what tells the classes apart."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.network(x) + 1e9) - 1e9  # type: ignore[no-any-return]
+
+
+def test_answers_that_float32_decides_are_found(
+    classifier: nn.Module, purifier: type, images: Tensor, labels: Tensor
+) -> None:
+    rounding = Carso(classifier, purifier(), samples=2, final_classifier=Cancelling(classifier))
+    found = precision(context_of(rounding, images, labels))
+    assert found.ok is False
+    assert found.figures["labels_changed"] > 0.3
+    assert "decided by rounding" in found.verdict
+    before = {name: value.dtype for name, value in rounding.state_dict().items()}
+    assert set(before.values()) == {torch.float32}  # it is left as it was
+    exact = precision(context_of(Carso(classifier, purifier(), samples=2), images, labels))
+    assert exact.ok
+    assert exact.figures["labels_changed"] == 0
+    assert 0 < exact.figures["largest_error"] < 1e-3  # another arithmetic, not the same once more
+
+
+class Single(nn.Module):
+    """It turns images to float32 itself, so that there is no more precise reference."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x.float())  # type: ignore[no-any-return]
+
+
+def test_a_classifier_without_float64_is_not_judged_by_it(
+    classifier: nn.Module, purifier: type, images: Tensor, labels: Tensor
+) -> None:
+    defence = Carso(classifier, purifier(), samples=2, final_classifier=Single(classifier))
+    found = precision(context_of(defence, images, labels))
+    assert found.ok is None
+    assert "does not compute in float64" in found.verdict
+
+
+def context_of(defence: Carso, images: Tensor, labels: Tensor) -> DiagnosticContext:
+    """Where nothing has been attacked."""
+    evaluation = Evaluation(
+        model=AttackedDefence(defence), images=images, labels=labels, threat=Linf(eps=EPS),
+        seed=0, draws=1, samples=1, classes=5,
+    )  # fmt: skip
+    plan = with_attacks()
+    results = run_attacks(
+        evaluation, plan, FinishedResults(None, {}), chunk=12, counted=lambda *_: lambda done: None
+    )
+    return DiagnosticContext(evaluation=evaluation, plan=plan, results=results, training_kl=None)
+
+
 def test_an_attack_that_is_too_weak_is_found(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    record = evaluated(classifier, images, labels, suite=with_attacks(margin(1, 1, Through())))
+    record = evaluated(classifier, images, labels, suite=with_attacks(margin(1, 1, AttackedView())))
     assert {"more effort", "masking"} & failed(record)
 
 
@@ -194,28 +255,28 @@ def test_the_shipped_defence_attacked_as_published_had_no_gradients() -> None:
     """More than nine of ten gradients of the released log-odds are NaN."""
     defence = carso.load("fashion")
     images, labels = data.load("fashion-embedded").test.balanced(10).batch(slice(None))
-    case = Evaluation(
-        subject=AttackedDefence(defence), images=images, labels=labels,
+    evaluation = Evaluation(
+        model=AttackedDefence(defence), images=images, labels=labels,
         threat=Linf(eps=defence.scenario.threat.eps), seed=0, draws=2, samples=1, classes=10,
     )  # fmt: skip
     plan = with_attacks(
-        apgd("ce", 4, Through(view="released")),
-        replace(apgd("ce", 4, Through(samples=1)), name="healthy"),
+        apgd("ce", 4, AttackedView(name="released")),
+        replace(apgd("ce", 4, AttackedView(samples=1)), name="healthy"),
     )
     plan = replace(plan, independent=True)
-    battle = fight(
-        case, plan, FinishedParts(None, {}), chunk=10, counted=lambda *_: lambda done: None
+    results = run_attacks(
+        evaluation, plan, FinishedResults(None, {}), chunk=10, counted=lambda *_: lambda done: None
     )
-    released, healthy = (health(battle, number) for number in range(2))
+    released, healthy = (health(results, number) for number in range(2))
     assert released["shares"]["nan"] > 0.9
     assert healthy["shares"] == {"nan": 0, "infinite": 0, "zero": 0}
     (reason, *_) = reasons_against(plan.attacks[0], released)
     assert reason.startswith("nearly all gradients were NaN")
-    exam = Examination(case=case, plan=plan, battle=battle, training_kl=None)
-    assert gradients(exam).figures["sound"] == ["healthy"]
+    context = DiagnosticContext(evaluation=evaluation, plan=plan, results=results, training_kl=None)
+    assert gradients(context).figures["sound"] == ["healthy"]
     alone = replace(plan, attacks=plan.attacks[:1])
-    only = replace(battle, outcomes=battle.outcomes[:1], after=battle.after[:1])
-    spoiled = Examination(case=case, plan=alone, battle=only, training_kl=None)
+    only = replace(results, outcomes=results.outcomes[:1], after=results.after[:1])
+    spoiled = DiagnosticContext(evaluation=evaluation, plan=alone, results=only, training_kl=None)
     assert gradients(spoiled).ok is False
 
 
@@ -266,9 +327,9 @@ def test_so_it_is_where_attacks_come_after_it(
 # Pieces.
 
 
-def planned(through: Through | None = None) -> PlannedAttack:
+def planned(through: AttackedView | None = None) -> PlannedAttack:
     attack = APGD(loss="ce")
-    return PlannedAttack(name="attack", what="", attack=attack, through=through or Through())
+    return PlannedAttack(name="attack", what="", attack=attack, through=through or AttackedView())
 
 
 def found(

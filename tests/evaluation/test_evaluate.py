@@ -13,14 +13,22 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 import carso
+from carso.attacks.auto_attack import AutoAttack
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import AttackedDefence, Through, verdict
+from carso.evaluation.attacked_model import (
+    AttackedClassifier,
+    AttackedDefence,
+    AttackedView,
+    verdict,
+)
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import margin
+from carso.evaluation.preparation import planned
 from carso.evaluation.suites import suite
 from carso.storage import tensor_files
+from carso.threats.linf import Linf
 
 Timeless = Callable[[Any], Any]
 EPS = 0.03
@@ -92,14 +100,14 @@ class Stopping:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
         self.at: int | None = None
-        for kind in ("attacked", "judged"):
+        for kind in ("run_attack", "judge"):
             monkeypatch.setattr(Evaluation, kind, self.watched(kind, getattr(Evaluation, kind)))
 
     def watched(self, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
+        def call(evaluation: Evaluation, *given: Any, **named: Any) -> Any:
             if len(self.calls) == self.at:
                 raise KeyboardInterrupt
-            result = method(case, *given, **named)
+            result = method(evaluation, *given, **named)
             path = [str(value) for value in given if isinstance(value, str | int)]
             self.calls.append(" ".join([kind, *path]))
             return result
@@ -147,7 +155,7 @@ def test_finished_pieces_are_not_made_again(
     evaluated(defence, images, labels, chunk=5, out=tmp_path / "whole.json")
     pieces, out = list(stopping.calls), tmp_path / "stopped.json"
     stopping.calls.clear()
-    stopping.at = pieces.index("judged clean 1")
+    stopping.at = pieces.index("judge clean 1")
     with pytest.raises(KeyboardInterrupt):
         evaluated(defence, images, labels, chunk=5, out=out)
     stopping.at = None
@@ -201,18 +209,67 @@ def test_other_weights_are_another_evaluation(
         evaluated(classifier, images, labels, out=tmp_path / "record.json")
 
 
-def test_a_finished_record_may_be_made_again(
-    classifier: nn.Module, images: Tensor, labels: Tensor, tmp_path: Path
-) -> None:
+def test_a_finished_evaluation_returns_its_record(
+    classifier: nn.Sequential, images: Tensor, labels: Tensor, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     path = tmp_path / "record.json"
-    for _ in range(2):
-        evaluated(classifier, images, labels, out=path)
+    first = evaluated(classifier, images, labels, out=path)
     before = path.read_bytes()
+    calls = Stopping(monkeypatch).calls
+    assert evaluated(classifier, images, labels, out=path) == json.loads(json.dumps(first))
+    assert calls == []
+    assert path.read_bytes() == before
     with pytest.raises(CarsoError, match="other seed"):
         evaluated(classifier, images, labels, seed=1, out=path)
     with pytest.raises(CarsoError, match="with other attacks, samples, chunk"):
         evaluated(classifier, images, labels, samples=3, chunk=2, out=path)
-    assert path.read_bytes() == before
+    with torch.no_grad():
+        classifier.out.bias += 1e-3
+    with pytest.raises(CarsoError, match="other subject"):
+        evaluated(classifier, images, labels, out=path)
+    assert (path.read_bytes(), calls) == (before, [])
+
+
+def test_it_is_made_again_where_that_is_asked_for_or_needed(
+    defence: Carso, images: Tensor, labels: Tensor, tmp_path: Path, timeless: Timeless,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path, examples = tmp_path / "record.json", tmp_path / "worst.safetensors"
+    attacks = ("margin@mean-logits",)
+    settings: dict[str, Any] = {"attacks": attacks, "draws": 2, "out": path}
+    first = evaluated(defence, images, labels, **settings)
+    assert first["suite"]["gradient_cosine"] is not None
+    calls = Stopping(monkeypatch).calls
+    further: list[tuple[dict[str, Any], bool]] = [
+        ({}, False),
+        ({"again": True}, True),
+        ({"save_examples": examples}, True),  # they are not there yet
+        ({"save_examples": examples}, False),
+    ]
+    for asked, made in further:
+        calls.clear()
+        record = evaluated(defence, images, labels, **settings, **asked)
+        assert bool(calls) == made, asked
+        assert timeless(json.loads(json.dumps(record))) == timeless(json.loads(json.dumps(first)))
+    evaluated(defence, images, labels, attacks=attacks, draws=2, seed=5, save_examples=examples)
+    calls.clear()
+    evaluated(defence, images, labels, **settings, save_examples=examples)  # those are others
+    assert calls
+
+
+def test_a_record_from_before_models_had_an_identity_is_known(
+    classifier: nn.Module, images: Tensor, labels: Tensor, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path = tmp_path / "record.json"
+    evaluated(classifier, images, labels, out=path, attacks=("square",))
+    old = json.loads(path.read_text())
+    del old["subject"]["model"]
+    path.write_text(json.dumps(old))
+    calls = Stopping(monkeypatch).calls
+    assert evaluated(classifier, images, labels, out=path, attacks=("square",)) == old
+    assert calls == []
 
 
 # Worst case, examples.
@@ -230,8 +287,9 @@ def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
     sizes = (kept["examples"] - images).abs().amax(dim=(1, 2, 3))
     assert sizes.max() <= EPS + 1e-6
     assert record["images"]["worst_size"] == pytest.approx(sizes.tolist(), abs=1e-5)
-    subject = AttackedDefence(defence)
-    fresh = verdict(subject, kept["examples"], labels, draws=5, seed=0, path=("final", 0))
+    fresh = verdict(
+        AttackedDefence(defence), kept["examples"], labels, draws=5, seed=0, path=("final", 0)
+    )
     assert record["images"]["worst_right"] == fresh.right.tolist()
     untouched = [name == "" for name in record["images"]["worst_attack"]]
     assert torch.equal(kept["examples"][untouched], images[untouched])
@@ -391,7 +449,7 @@ def test_two_attacks_of_one_name_are_refused(
 ) -> None:
     """The second would be taken to be finished when the first is."""
     tiny = suite("tiny", seed=0, samples=1)
-    twice = (margin(5, 1, Through()), margin(10, 1, Through()))
+    twice = (margin(5, 1, AttackedView()), margin(10, 1, AttackedView()))
     with pytest.raises(CarsoError, match="margin@mean-logits") as error:
         carso.evaluate(classifier, images, labels, eps=EPS, suite=replace(tiny, attacks=twice))
     assert "\n" not in str(error.value)
@@ -477,10 +535,88 @@ def test_a_stochastic_module_is_judged_on_several_draws(
     assert set(plain["images"]["clean_right"]) == {0, 1}
 
 
+class Doubtful(nn.Module):
+    """A noisy classifier whose single gradients say little."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        noisy = (x + 0.4 * torch.randn_like(x)).clamp(0, 1)
+        return self.network(noisy)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["quick", "adaptive"])
+def test_a_stochastic_module_is_attacked_through_the_mean_of_draws(
+    name: str, classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    """As many as its gradients need, which is measured."""
+    attacks = ("margin@mean-logits",)
+    noisy, x, y = Doubtful(classifier), images[:4], labels[:4]
+    record = evaluated(noisy, x, y, suite=name, attacks=attacks, draws=1)
+    assert record["subject"]["stochastic"]
+    assert -1 <= record["suite"]["gradient_cosine"] < 0.9
+    samples = record["suite"]["samples"]
+    assert samples > 1
+    (attack,) = record["attacks"]
+    assert f"{samples} candidates" in attack["through"]
+    plain = evaluated(classifier, x, y, suite=name, attacks=attacks)
+    assert plain["suite"]["samples"] == 1
+    assert plain["suite"]["gradient_cosine"] is None  # nothing was measured
+    assert "stochastic" not in plain["subject"]
+
+
+def test_the_view_of_a_stochastic_module_is_a_mean_over_draws(
+    classifier: nn.Module, images: Tensor
+) -> None:
+    noisy = AttackedClassifier(Doubtful(classifier), stochastic=True)
+    with torch.random.fork_rng():
+        found = []
+        for view in (
+            noisy.view(AttackedView(draws=2, samples=3)),
+            lambda x: torch.stack([noisy.classifier(x) for _ in range(6)]).mean(dim=0),
+        ):
+            torch.manual_seed(1)
+            point = images.clone().requires_grad_(True)
+            scores = view(point)
+            found.append((scores.detach(), torch.autograd.grad(scores.sum(), point)[0]))
+        torch.testing.assert_close(found[0], found[1])
+        fixed = noisy.view(AttackedView(samples=2, fixed=True))
+        state = torch.get_rng_state()
+        assert torch.equal(fixed(images), fixed(images))
+        assert torch.equal(torch.get_rng_state(), state)
+    steady = AttackedClassifier(classifier)
+    assert steady.view(AttackedView(draws=2, samples=3)) is steady.classifier
+
+
+def test_standard_for_a_stochastic_module_is_autoattacks_answer_to_noise(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    """Version rand: twenty passes are averaged in a step of APGD-CE and APGD-DLR."""
+    noisy, steady = (
+        Evaluation(
+            model=AttackedClassifier(model, stochastic=stochastic), images=images, labels=labels,
+            threat=Linf(eps=EPS), seed=4, draws=5, samples=1, classes=5,
+        )
+        for model, stochastic in ((Doubtful(classifier), True), (classifier, False))
+    )  # fmt: skip
+    (attack,) = planned(noisy, "", (), None).attacks
+    assert attack.attack == AutoAttack(version="rand", seed=4)
+    assert "20 EoT" in attack.what
+    (attack,) = planned(steady, "standard", (), None).attacks
+    assert attack.attack == AutoAttack(version="standard", seed=4)
+    names = [
+        {attack.name for attack in planned(evaluation, "adaptive", (), None).attacks}
+        for evaluation in (noisy, steady)
+    ]
+    assert names[0] - names[1] == {"apgd-ce@mean-logits-fixed"}  # there is noise to hold fixed
+
+
 def test_a_stochastic_module_meets_other_noise_than_its_attacker(
     classifier: nn.Module, images: Tensor, labels: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: dict[str, list[float]] = {"attacked": [], "judged": []}
+    drawn: dict[str, list[float]] = {"run_attack": [], "judge": []}
     occasion = ["elsewhere"]
 
     class Listening(Noisy):
@@ -491,20 +627,20 @@ def test_a_stochastic_module_meets_other_noise_than_its_attacker(
             return super().forward(x)
 
     def watched(kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
+        def call(evaluation: Evaluation, *given: Any, **named: Any) -> Any:
             occasion[0] = kind
             try:
-                return method(case, *given, **named)
+                return method(evaluation, *given, **named)
             finally:
                 occasion[0] = "elsewhere"
 
         return call
 
-    for kind in ("attacked", "judged"):
+    for kind in ("run_attack", "judge"):
         monkeypatch.setattr(Evaluation, kind, watched(kind, getattr(Evaluation, kind)))
     evaluated(Listening(classifier), images, labels)
-    assert len(set(drawn["judged"])) == len(drawn["judged"]) > 20
-    assert not set(drawn["judged"]) & set(drawn["attacked"])
+    assert len(set(drawn["judge"])) == len(drawn["judge"]) > 20
+    assert not set(drawn["judge"]) & set(drawn["run_attack"])
 
 
 class WithNorm(nn.Module):

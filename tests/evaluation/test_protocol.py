@@ -14,25 +14,28 @@ import carso
 from carso.attacks.gradient import verified
 from carso.attacks.margin import Margin
 from carso.defence.defence import Carso
+from carso.evaluation.assemble import attack_table
 from carso.evaluation.attacked_model import (
     AttackedClassifier,
     AttackedDefence,
     AttackedModel,
-    Through,
+    AttackedView,
     Verdict,
     under_test,
     verdict,
 )
+from carso.evaluation.eot import GOOD_COSINE, candidates_needed
 from carso.evaluation.evaluation import Evaluation, Outcome, WorstExamples
 from carso.evaluation.planned_attacks import PlannedAttack, Suite
-from carso.evaluation.protocol import GOOD_COSINE, candidates_needed, chunks_of, fight
-from carso.evaluation.record import attack_table
-from carso.evaluation.resume import FinishedParts, as_tensor
+from carso.evaluation.protocol import chunks_of, run_attacks
+from carso.evaluation.resume import FinishedResults, as_tensor
 from carso.evaluation.suites import suite
 from carso.threats.linf import Linf
 
 
-def case_of(subject: AttackedModel, images: Tensor, labels: Tensor, **settings: Any) -> Evaluation:
+def evaluation_of(
+    model: AttackedModel, images: Tensor, labels: Tensor, **settings: Any
+) -> Evaluation:
     chosen = {
         "threat": Linf(eps=0.02),
         "seed": 0,
@@ -41,7 +44,7 @@ def case_of(subject: AttackedModel, images: Tensor, labels: Tensor, **settings: 
         "classes": 5,
         **settings,
     }
-    return Evaluation(subject=subject, images=images, labels=labels, **chosen)
+    return Evaluation(model=model, images=images, labels=labels, **chosen)
 
 
 def silent(what: str, total: int) -> Callable[[int], None]:
@@ -61,12 +64,12 @@ def outcome(index: list[int], right: list[int], margin: list[float], pixel: floa
         index=torch.tensor(index),
         examples=torch.full((len(index), 1, 2, 2), pixel),
         right=torch.tensor(right),
-        sure=torch.tensor(right) == 0,
+        confirmed=torch.tensor(right) == 0,
         margin=torch.tensor(margin),
         gradients=torch.zeros(4, 0, dtype=torch.int64),
         counts=torch.zeros(4, dtype=torch.int64),
         seconds=torch.tensor(0.0),
-        heard=as_tensor([]),
+        library_warnings=as_tensor([]),
     )
 
 
@@ -104,17 +107,17 @@ def test_chunks_cover_every_image_once() -> None:
 def test_a_verdict_counts_draws_and_averages_margins(
     defence: Carso, images: Tensor, labels: Tensor
 ) -> None:
-    subject = AttackedDefence(defence)
-    found = verdict(subject, images, labels, draws=7, seed=3, path=("here",))
-    again = verdict(subject, images, labels, draws=7, seed=3, path=("here",))
+    model = AttackedDefence(defence)
+    found = verdict(model, images, labels, draws=7, seed=3, path=("here",))
+    again = verdict(model, images, labels, draws=7, seed=3, path=("here",))
     assert torch.equal(found.right, again.right)
     assert torch.equal(found.margin, again.margin)
     assert found.right.dtype == torch.int64
     assert (found.right <= 7).all()
     assert found.right[3] == 0  # the one that is labelled otherwise
-    other = verdict(subject, images, labels, draws=7, seed=3, path=("there",))
+    other = verdict(model, images, labels, draws=7, seed=3, path=("there",))
     assert not torch.equal(found.margin, other.margin)
-    both = verdict(subject, images, labels, draws=1, seed=3, path=("here",))
+    both = verdict(model, images, labels, draws=1, seed=3, path=("here",))
     assert not torch.equal(found.margin, both.margin)  # its draws differ from one another
 
 
@@ -129,12 +132,11 @@ class Coin(nn.Module):
 def test_an_image_that_is_right_now_and_then_does_not_count_as_broken() -> None:
     images = torch.zeros(200, 1, 2, 2)
     images[100:] = 1
-    subject = AttackedClassifier(Coin())
-    subject.stochastic = True
-    case = case_of(subject, images, torch.zeros(200, dtype=torch.int64))
-    judged = case.judged(images, case.labels, "here")
+    model = AttackedClassifier(Coin(), stochastic=True)
+    evaluation = evaluation_of(model, images, torch.zeros(200, dtype=torch.int64))
+    judged = evaluation.judge(images, evaluation.labels, "here")
     once = judged.right == 0
-    found = case.confirmed(judged, images, case.labels, "here")
+    found = evaluation.confirm(judged, images, evaluation.labels, "here")
     assert once[100:].all()
     assert found[100:].all()
     assert once[:100].sum() > 10  # about 24 of 100
@@ -146,26 +148,25 @@ def test_a_clean_image_that_is_right_now_and_then_is_attacked() -> None:
     """Though by chance no draw of the first verdict was right."""
     images = torch.zeros(60, 1, 2, 2)
     images[50:] = 1
-    subject = AttackedClassifier(Coin())
-    subject.stochastic = True
-    case = case_of(subject, images, torch.zeros(60, dtype=torch.int64), classes=2)
+    model = AttackedClassifier(Coin(), stochastic=True)
+    evaluation = evaluation_of(model, images, torch.zeros(60, dtype=torch.int64), classes=2)
     plan = tiny_plan(attacks=("square",))
-    battle = fight(case, plan, FinishedParts(None, {}), chunk=60, counted=silent)
-    (found,) = battle.outcomes[0]
-    unlucky = (battle.clean.right == 0).nonzero().flatten()
-    again = case.confirmed(battle.clean, images, case.labels, "clean", 0)
+    results = run_attacks(evaluation, plan, FinishedResults(None, {}), chunk=60, counted=silent)
+    (found,) = results.outcomes[0]
+    unlucky = (results.clean.right == 0).nonzero().flatten()
+    again = evaluation.confirm(results.clean, images, evaluation.labels, "clean", 0)
     assert found.index.tolist() == [i for i in range(60) if not again[i]]
     assert set(unlucky[unlucky < 50].tolist()) & set(found.index.tolist())
     assert not set(range(50, 60)) & set(found.index.tolist())
-    table = attack_table(case, plan, battle, 0)
-    assert table["broken"] == found.sure.sum() < (found.right == 0).sum()
+    table = attack_table(evaluation, plan, results, 0)
+    assert table["broken"] == found.confirmed.sum() < (found.right == 0).sum()
 
 
 def test_an_image_that_may_be_right_is_attacked_on() -> None:
     clean = Verdict(right=torch.tensor([5, 5, 0]), margin=torch.tensor([3.0, 3, -1]))
     worst = WorstExamples.of(torch.zeros(3, 1, 2, 2), clean, clean.right == 0)
     unsure = outcome([0, 1], [0, 0], [-2.0, -2.0], 0.1)
-    unsure.sure[1] = False
+    unsure.confirmed[1] = False
     worst.update(unsure, "first")
     assert worst.standing.tolist() == [1]
     worst.update(outcome([1], [0], [-1.0], 0.2), "second")  # surely wrong goes before the margin
@@ -176,9 +177,9 @@ def test_an_image_that_may_be_right_is_attacked_on() -> None:
 def test_an_answer_is_the_defences_own_and_its_scale_that_of_logits(
     defence: Carso, images: Tensor
 ) -> None:
-    subject = AttackedDefence(defence)
+    model = AttackedDefence(defence)
     defence.seed(1)
-    labels, scores = subject.answers(images)
+    labels, scores = model.answers(images)
     defence.seed(1)
     assert torch.equal(labels, defence.predict(images))
     defence.seed(1)
@@ -188,16 +189,18 @@ def test_an_answer_is_the_defences_own_and_its_scale_that_of_logits(
 def test_the_global_generator_is_left_alone(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    subject, state = AttackedClassifier(classifier), torch.get_rng_state()
-    verdict(subject, images, labels, draws=2, seed=0, path=())
+    model, state = AttackedClassifier(classifier), torch.get_rng_state()
+    verdict(model, images, labels, draws=2, seed=0, path=())
     assert torch.equal(torch.get_rng_state(), state)
-    case_of(subject, images, labels).attacked(Margin(steps=2), Through(), images, labels, "here")
+    evaluation_of(model, images, labels).run_attack(
+        Margin(steps=2), AttackedView(), images, labels, "here"
+    )
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_an_unknown_view_is_refused(defence: Carso) -> None:
     with pytest.raises(carso.CarsoError, match="there is no view 'softmax'"):
-        under_test(defence).model(Through(view="softmax"))
+        under_test(defence).view(AttackedView(name="softmax"))
 
 
 class Listening:
@@ -235,22 +238,20 @@ def test_no_verdict_sees_noise_that_an_attack_or_another_verdict_saw(
         listening.occasion = "elsewhere"
 
     def watched(kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(case: Evaluation, *given: Any, **named: Any) -> Any:
+        def call(evaluation: Evaluation, *given: Any, **named: Any) -> Any:
             path = [str(value) for value in given if isinstance(value, str | int)]
             with occasion(" ".join([kind, *path])):
-                return method(case, *given, **named)
+                return method(evaluation, *given, **named)
 
         return call
 
-    for kind in ("judged", "attacked"):
+    for kind in ("judge", "run_attack"):
         monkeypatch.setattr(Evaluation, kind, watched(kind, getattr(Evaluation, kind)))
     carso.evaluate(defence, images, labels, eps=0.02, suite="tiny", chunk=6)
-    verdicts = {k: v for k, v in listening.heard.items() if k.startswith("judged")}
-    attacks = {k: v for k, v in listening.heard.items() if k.startswith("attacked")}
-    assert {"judged clean 0", "judged clean 1", "judged final 0", "judged square 1"} <= set(
-        verdicts
-    )
-    assert {"attacked margin@mean-logits 0", "attacked square 1"} <= set(attacks)
+    verdicts = {k: v for k, v in listening.heard.items() if k.startswith("judge ")}
+    attacks = {k: v for k, v in listening.heard.items() if k.startswith("run_attack ")}
+    assert {"judge clean 0", "judge clean 1", "judge final 0", "judge square 1"} <= set(verdicts)
+    assert {"run_attack margin@mean-logits 0", "run_attack square 1"} <= set(attacks)
     assert all(len(draws) == 5 for draws in verdicts.values())
     drawn = [value for draws in verdicts.values() for value in draws]
     assert len(set(drawn)) == len(drawn)  # every draw of every verdict is its own
@@ -272,7 +273,7 @@ def test_the_worst_case_is_judged_on_draws_that_chose_nothing(
     assert abs(record["accuracy"]["worst"]["value"] - clean) < 0.15
 
 
-# The fight.
+# The attacks.
 
 
 def standing_before(record: dict[str, Any], number: int) -> list[bool]:
@@ -328,11 +329,11 @@ def test_what_an_attack_returns_is_not_trusted(
         def __call__(self, model: nn.Module, x: Tensor, y: Tensor, **named: Any) -> Tensor:
             return (x + 0.5).clamp(0, 1)
 
-    planned = PlannedAttack(name="cheat", what="cheats", attack=Cheating(), through=Through())
+    planned = PlannedAttack(name="cheat", what="cheats", attack=Cheating(), through=AttackedView())
     plan = Suite(name="cheats", attacks=(planned,), effort=tiny_plan().effort)
-    case = case_of(AttackedClassifier(classifier), images, labels, draws=1)
+    evaluation = evaluation_of(AttackedClassifier(classifier), images, labels, draws=1)
     with pytest.raises(RuntimeError, match="left its threat model on 11 of 11 images"):
-        fight(case, plan, FinishedParts(None, {}), chunk=100, counted=silent)
+        run_attacks(evaluation, plan, FinishedResults(None, {}), chunk=100, counted=silent)
 
 
 def test_progress_is_counted_to_its_end(
@@ -359,14 +360,16 @@ def test_the_ledger_of_an_attack_counts_what_it_spent(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
     attacks = ("margin@mean-logits",)
-    case = case_of(AttackedClassifier(classifier), images, labels, draws=1)
-    battle = fight(
-        case, tiny_plan(attacks=attacks), FinishedParts(None, {}), chunk=100, counted=silent
+    evaluation = evaluation_of(AttackedClassifier(classifier), images, labels, draws=1)
+    results = run_attacks(
+        evaluation, tiny_plan(attacks=attacks), FinishedResults(None, {}), chunk=100, counted=silent
     )
-    ((found,),) = battle.outcomes
+    ((found,),) = results.outcomes
     assert found.counts.tolist() == [11 * (5 + 3), 11 * 5, 11 * (5 + 3), 0]
     assert found.gradients.tolist() == [[11] * 5, [0] * 5, [0] * 5, [0] * 5]
-    assert torch.equal(found.examples, verified(found.examples, images[found.index], case.threat))
+    assert torch.equal(
+        found.examples, verified(found.examples, images[found.index], evaluation.threat)
+    )
 
 
 # How many candidates.
@@ -433,5 +436,5 @@ def test_measuring_it_is_repeatable_and_leaves_the_global_generator_alone(
 def test_a_plain_classifier_needs_one(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
-    subject = AttackedClassifier(classifier)
-    assert candidates_needed(subject, images, labels, seed=0) == (1, 1.0)
+    model = AttackedClassifier(classifier)
+    assert candidates_needed(model, images, labels, seed=0) == (1, None)

@@ -13,8 +13,15 @@ from torch import Tensor, nn
 import carso
 from carso.errors import CarsoError
 from carso.evaluation import record as records
+from carso.evaluation.assemble import (
+    number_of,
+    rounded,
+    sizes,
+    verdict_sentence,
+    warnings_of,
+)
 from carso.evaluation.evaluation import Outcome
-from carso.evaluation.record import number_of, read, rounded, sizes, warnings_of, write
+from carso.evaluation.record import read, write
 from carso.evaluation.resume import as_tensor, from_tensor
 
 
@@ -131,9 +138,9 @@ def test_the_sentence_says_what_the_record_holds(record: dict[str, Any]) -> None
     assert text.startswith("DO NOT TRUST") == record["unreliable"]
     assert (trusted in text) != record["unreliable"]
     record["unreliable"], record["reasons"] = True, ["Something is wrong."]
-    assert records.sentence(record).endswith("only an upper bound: Something is wrong.")
+    assert verdict_sentence(record).endswith("only an upper bound: Something is wrong.")
     record["unreliable"] = False
-    assert records.sentence(record).endswith(trusted)
+    assert verdict_sentence(record).endswith(trusted)
 
 
 def test_a_classifier_under_one_attack_is_called_so(
@@ -159,8 +166,8 @@ def test_a_record_says_where_it_comes_from(record: dict[str, Any], images: Tenso
 def outcome(*heard: str) -> Outcome:
     empty = torch.zeros(0)
     return Outcome(
-        chunk=empty, index=empty, examples=empty, right=empty, sure=empty, margin=empty,
-        gradients=empty, counts=empty, seconds=empty, heard=as_tensor(list(heard)),
+        chunk=empty, index=empty, examples=empty, right=empty, confirmed=empty, margin=empty,
+        gradients=empty, counts=empty, seconds=empty, library_warnings=as_tensor(list(heard)),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
 from carso.attacks.gradient import PGD
 from carso.attacks.margin import Margin
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import SINGLE, Suite
 from carso.evaluation.suites import SUITES, for_classes, for_classifier, suite
 
@@ -41,7 +41,10 @@ def test_the_paper_runs_what_the_paper_ran() -> None:
     assert transfer.attack == AutoAttack(version="standard", seed=3)
     assert transfer.through is None
     assert released.attack == own.attack == AutoAttack(version="rand", seed=3)
-    assert (released.through, own.through) == (Through(view="released"), Through(view="log-prob"))
+    assert (released.through, own.through) == (
+        AttackedView(name="released"),
+        AttackedView(name="log-prob"),
+    )
     assert pgd.attack == PGD(steps=200, step_size=0.007, random_start=False, eot=20)
 
 
@@ -61,7 +64,7 @@ def test_an_adaptive_attacker_tries_every_loss_and_view_and_the_black_box(name: 
     assert {Margin, APGD, FAB, Square} <= kinds
     losses = {p.attack.loss for p in plan.attacks if isinstance(p.attack, APGD)}
     assert losses == {"ce", "dlr", "dlr-targeted"}
-    views = {p.through.view for p in plan.attacks if p.through is not None}
+    views = {p.through.name for p in plan.attacks if p.through is not None}
     assert {"mean-logits", "logsumexp", "score", "log-prob"} <= views
     fixed = [p.name for p in plan.attacks if p.through is not None and p.through.fixed]
     assert len(fixed) >= 2
@@ -80,7 +83,7 @@ def test_of_one_candidate_the_other_views_would_be_its_logits() -> None:
     others = [
         planned.through.samples
         for planned in found("adaptive", samples=1).attacks
-        if planned.through is not None and planned.through.view in ("logsumexp", "score")
+        if planned.through is not None and planned.through.name in ("logsumexp", "score")
     ]
     assert set(others) == {2}
 
@@ -89,7 +92,7 @@ def test_the_black_box_asks_the_defence_itself() -> None:
     for name in ("adaptive", "full"):
         (planned,) = [p for p in found(name).attacks if p.black_box]
         assert isinstance(planned.attack, Square)
-        assert planned.through == Through(view="log-prob")
+        assert planned.through == AttackedView(name="log-prob")
 
 
 def test_an_attack_on_the_own_output_is_marked() -> None:
@@ -160,8 +163,8 @@ def test_dlr_losses_need_the_classes_that_they_compare(
 
 
 def test_through_says_what_it_is() -> None:
-    assert str(Through()) == "mean-logits"
-    whole = Through(view="score", draws=20, samples=2, fixed=True)
+    assert str(AttackedView()) == "mean-logits"
+    whole = AttackedView(name="score", draws=20, samples=2, fixed=True)
     assert str(whole) == "score, 20 draws, 2 candidates, noise fixed"
 
 

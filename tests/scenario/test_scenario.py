@@ -1,8 +1,10 @@
 """Scenario files: the paper's values in them, and what a mistake in one of them says."""
 
+import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,10 @@ from carso.classifiers.registry import layers_of
 from carso.data import DATA_SETS
 from carso.defence.aggregation import AGGREGATIONS
 from carso.errors import CarsoError
-from carso.scenario.parser import FOLDER, as_table, digest, from_table, names, parse, read
+from carso.scenario.classifier_settings import ClassifierSettings
+from carso.scenario.parser import FOLDER, as_table, distinct, from_table, names, parse, read
 from carso.scenario.schema import Scenario
+from carso.scenario.training_settings import BatchAttackSettings
 from carso.training.batches import shares
 
 PAPER_TRAINING = {
@@ -157,7 +161,7 @@ def test_training_is_the_papers_table(name: str) -> None:
         purifier.attacks.fraction,
     ) == PAPER_TRAINING[name]
     assert (training.radam_beta1, training.radam_beta2, training.radam_eps) == (0.9, 0.999, 1e-8)
-    assert (training.weight_decay, training.loss_scale) == (0.0, 1.0)
+    assert training.weight_decay == 0.0
     assert (training.lookahead_decay, training.lookahead_steps) == (0.8, 6)
 
 
@@ -204,7 +208,7 @@ def test_the_released_preset_changes_what_the_released_code_did_and_no_more(name
     std = DATA_SETS[released.data.set].std
     assert math.isclose(released.training_threat.eps, 8 / 255 / (sum(std) / 3), rel_tol=1e-12)
     assert released.threat == paper.threat  # the defence is still judged at 8/255
-    assert (attacks.device_batch, training.loss_scale) == (device_batch, devices)
+    assert attacks.device_batch == device_batch
     assert device_batch * devices == training.batch_size
     undone = replace(
         released,
@@ -212,7 +216,6 @@ def test_the_released_preset_changes_what_the_released_code_did_and_no_more(name
         purifier=replace(
             released.purifier,
             attacks=replace(attacks, eps=paper.purifier.attacks.eps, device_batch=0),
-            training=replace(training, loss_scale=1.0),
         ),
     )
     assert undone == paper
@@ -482,8 +485,78 @@ def test_a_damaged_record_is_one_clear_line() -> None:
         from_table(table, source="record")
 
 
-def test_a_digest_changes_with_every_setting() -> None:
-    paper = as_table(read("cifar10"))
-    released = as_table(read("cifar10", preset="released"))
-    assert digest(paper) == digest(as_table(read("cifar10")))
-    assert digest(paper) != digest(released)
+def test_an_identity_has_what_differs_from_the_defaults_and_no_more() -> None:
+    attacks = BatchAttackSettings(fraction=0.5, steps=40, bank="disk")
+    assert distinct(attacks) == {"fraction": 0.5, "bank": "disk"}
+    assert distinct(read("cifar10")) == distinct(read("cifar10"))
+    assert distinct(read("cifar10")) != distinct(read("cifar10", preset="released"))
+    identity = distinct(read("fashion-retrofit"))
+    assert json.loads(json.dumps(identity)) == identity  # as it comes back from a file
+    assert "defence" not in identity  # at its default
+
+
+def test_an_identity_is_the_same_after_a_key_is_added() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Before:
+        size: int
+        rate: float = 0.1
+
+    @dataclass(frozen=True, kw_only=True)
+    class After(Before):
+        shape: tuple[int, ...] = (1, 2)
+        inner: Before = field(default_factory=lambda: Before(size=3))
+
+    assert distinct(After(size=1)) == distinct(Before(size=1)) == {"size": 1}
+    assert distinct(After(size=1, shape=(2,))) == {"size": 1, "shape": [2]}
+    assert distinct(After(size=1, inner=Before(size=4))) == {"size": 1, "inner": {"size": 4}}
+
+
+def with_loss_scale(value: float) -> dict[str, Any]:
+    table = as_table(read("cifar10"))
+    table["purifier"]["training"]["loss_scale"] = value
+    return table
+
+
+def test_a_key_that_is_gone_is_read_where_it_did_nothing_and_else_refused_with_the_reason() -> None:
+    """Runs and records that were made before have it."""
+    assert from_table(with_loss_scale(1.0), source="record") == read("cifar10")
+    with pytest.raises(CarsoError, match=r"loss_scale is no longer a setting, got 8\.0: .*summed"):
+        from_table(with_loss_scale(8.0), source="record")
+
+
+def classifier(text: str) -> ClassifierSettings:
+    lines = (FOLDER / "fashion.toml").read_text(encoding="utf-8")
+    before, after = lines.split("[classifier]")[0], lines.partition("[purifier]")[2]
+    return parse(f"{before}[classifier]\n{text}\n[purifier]{after}", source="own.toml").classifier
+
+
+def test_a_kind_of_network_has_its_own_settings() -> None:
+    assert classifier("") == ClassifierSettings(depth=28, width=10, strides=(1, 2, 2))
+    small = classifier('kind = "resnet"')
+    assert (small.depth, small.width, small.strides) == (20, None, None)
+    assert classifier('kind = "resnet"\ndepth = 56').depth == 56
+    assert layers_of(small) == ("conv1", "layer1", "layer2")
+    scaled = classifier('kind = "resnet"\nmean = [0.5, 0.5, 0.5]\nstd = [0.2, 0.2, 0.2]')
+    assert scaled.std == (0.2, 0.2, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('kind = "resnet"\nwidth = 2', "width must be left out where kind is 'resnet', got 2"),
+        ('kind = "resnet"\ndepth = 28', r"depth must be one of \(20, 32, 44, 56\), got 28"),
+        ('kind = "resnet18"', r"kind must be one of \('wide-resnet', 'resnet'"),
+        ('kind = "autoattack-resnet18"\ndepth = 18', "depth must be left out"),
+        ('kind = "resnet"\nmean = [0.5]', "std must be as long as mean"),
+        ('kind = "resnet"\nmean = [0.5]\nstd = [0.0]', "std must be above 0"),
+    ],
+)
+def test_a_wrong_setting_of_a_network_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(CarsoError, match=rf"^own\.toml, line \d+: {says}"):
+        classifier(text)
+
+
+def test_a_network_that_comes_with_its_weights_is_not_trained() -> None:
+    trained = "[classifier.training]\nepochs = 1\nattack_step_size = 0.1"
+    with pytest.raises(CarsoError, match=r"training must be left out .* whose weights come with"):
+        classifier(f'kind = "autoattack-resnet18"\n{trained}')

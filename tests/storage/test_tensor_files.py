@@ -162,7 +162,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "weights.onnx"
     path.write_bytes(b"\x08\x07")
-    assert ".safetensors, .pt or .pth" in refused(path)
+    assert ".safetensors, .pt, .pth or .th" in refused(path)
 
 
 def test_truncated_safetensors_are_refused_wherever_they_end(tmp_path: Path) -> None:

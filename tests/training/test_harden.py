@@ -12,11 +12,11 @@ from support import fails, run, write_photos
 from torch import nn
 
 import carso
-from carso.classifiers.registry import of_user
+from carso.classifiers.brought import of_user
 from carso.classifiers.wide_resnet import WideResNet
 from carso.cli.main import main
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, Suite, margin
 from carso.evaluation.suites import SUITES
 from carso.storage import files, tensor_files
@@ -134,7 +134,9 @@ def test_predict_and_evaluate_take_the_network(
 ) -> None:
     def shortest(seed: int, samples: int) -> Suite:
         effort = Effort(images=2, steps=1, queries=1, eps=(0.0,))
-        return Suite(name="quick", attacks=(margin(1, 1, Through(samples=samples)),), effort=effort)
+        return Suite(
+            name="quick", attacks=(margin(1, 1, AttackedView(samples=samples)),), effort=effort
+        )
 
     monkeypatch.setitem(SUITES, "quick", shortest)
     own = ("--classifier", place / "own.py")
@@ -175,7 +177,7 @@ def test_hardening_again_goes_on_and_other_settings_are_refused(
     code, out, err = run(capsys, *words, "--epochs", "1")
     assert code == 0, err
     assert f"carso predict {hardened} IMAGE... --classifier {place / 'own.py'}" in out
-    fails(capsys, *words, says=["other settings", "hardening changed"])  # two epochs
+    fails(capsys, *words, says=["other settings", "hardening.epochs changed"])  # two epochs
     fails(capsys, *words, "--epochs", "1", "--seed", "5", says=["other settings", "seed changed"])
     assert {path: path.read_bytes() for path in hardened.glob("hard*") if path.is_file()} == kept
 

@@ -173,16 +173,55 @@ def test_a_run_stopped_while_hardening_goes_on_and_another_one_is_refused(
     kept = contents(tmp_path)
     own = settings.hardening
     assert own is not None
-    for other in (replace(own, anchor=2.0), replace(own, features=1.0)):
-        with pytest.raises(CarsoError, match=r"other settings \(hardening changed\)"):
+    for key, value in (("anchor", 2.0), ("features", 1.0)):
+        other = replace(own, **{key: value})
+        with pytest.raises(CarsoError, match=rf"other settings \(hardening\.{key} changed\)"):
             train(replace(settings, hardening=other), bars, tmp_path, device=CPU, display=Quiet())
     other_run = replace(scenario(paper=True), hardening=None)
-    with pytest.raises(CarsoError, match=r"other settings \(purifier, hardening changed\)"):
+    with pytest.raises(CarsoError, match=r"\(purifier\.attacks, purifier\.training, hardening ch"):
         train(other_run, bars, tmp_path, device=CPU, display=Quiet())
     assert contents(tmp_path) == kept
     resumed = train(settings, bars, tmp_path, device=CPU, display=Quiet())
     straight = train(settings, bars, tmp_path / "straight", device=CPU, display=Quiet())
     assert same(dict(resumed.purifier.state_dict()), dict(straight.purifier.state_dict()))
+
+
+def made_by_an_older_revision(folder: Path) -> None:
+    """Files as they were when settings had fewer keys, and one more, and identities a hash."""
+    description = files.read_json(folder / "defence.json")
+    table = description["scenario"]
+    for part, keys in (("classifier", ("kind", "mean", "std")), ("hardening", ("spread",))):
+        for key in keys:
+            del table[part][key]
+    table["purifier"]["training"]["loss_scale"] = 1.0
+    files.write_json(folder / "defence.json", description)
+    for path in (*folder.glob("*/checkpoint.json"), *folder.glob("*.json")):
+        content = files.read_json(path)
+        if "identity" in content:
+            content["identity"]["settings"] = "fcfa1c7b36b43880"
+            files.write_json(path, content)
+
+
+def test_a_run_of_an_older_revision_goes_on_and_one_with_another_value_is_refused(
+    bars: ImageData, tmp_path: Path
+) -> None:
+    settings = scenario(paper=True)
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, bars, folder, device=CPU, display=Stopping())
+    made_by_an_older_revision(folder)
+    kept = contents(folder)
+    own = settings.hardening
+    assert own is not None
+    other = replace(settings, hardening=replace(own, spread=0.1))
+    with pytest.raises(CarsoError, match=r"\(hardening\.spread changed\)"):
+        train(other, bars, folder, device=CPU, display=Quiet())
+    assert contents(folder) == kept
+    resumed = train(settings, bars, folder, device=CPU, display=Quiet())
+    straight = train(settings, bars, tmp_path / "straight", device=CPU, display=Quiet())
+    assert same(dict(resumed.purifier.state_dict()), dict(straight.purifier.state_dict()))
+    for name in ("classifier.json", "purifier.json"):  # finished before: not written anew
+        assert (folder / name).read_bytes() == kept[folder / name]
 
 
 def test_no_hardening_leaves_a_scenario_as_the_paper_has_it(

@@ -461,7 +461,7 @@ def test_a_trained_stage_of_other_settings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         run(new_classifier_stage("pgd", tmp_path), tmp_path, Stopping(0, None, interrupt))
     before = files_in(tmp_path)
-    with pytest.raises(CarsoError, match="settings changed"):
+    with pytest.raises(CarsoError, match=r"settings\.classifier\.training\.method changed"):
         run(new_classifier_stage("trades", tmp_path), tmp_path, Quiet())
     with pytest.raises(CarsoError, match="stage"):
         run(new_purifier_stage("off", tmp_path), tmp_path, Quiet())

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from carso.attacks.gradient import Attack
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.protocol import Battle
+from carso.evaluation.protocol import AttackResults
 from carso.threats.linf import Linf
 
 SLACK = 0.02
@@ -34,40 +34,44 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examination:
-    """What the diagnostics look at: the case, the plan and the battle's outcome."""
+class DiagnosticContext:
+    """What the diagnostics look at: the evaluation, its attacks and what they did."""
 
-    case: Evaluation
+    evaluation: Evaluation
     plan: Suite
-    battle: Battle
+    results: AttackResults
     training_kl: float | None
     """The posterior's KL at the end of training, in nats, where the record of it is known."""
 
     @property
     def count(self) -> int:
-        return min(self.plan.effort.images, len(self.case.images))
+        """The first so many images take part."""
+        return min(self.plan.effort.images, len(self.evaluation.images))
 
     @property
     def images(self) -> Tensor:
-        return self.case.images[: self.count]
+        return self.evaluation.images[: self.count]
 
     @property
     def labels(self) -> Tensor:
-        return self.case.labels[: self.count]
+        return self.evaluation.labels[: self.count]
 
     @property
-    def reached(self) -> float:
-        """The accuracy that the attacks left of the examined images."""
-        return float(self.battle.final.right[: self.count].double().mean()) / self.case.draws
+    def accuracy(self) -> float:
+        """The accuracy that the attacks left of the first images."""
+        return float(self.results.final.right[: self.count].double().mean()) / self.evaluation.draws
 
     @property
-    def mean(self) -> Through:
-        return Through(samples=self.case.samples)
+    def mean_logits(self) -> AttackedView:
+        """The view that diagnostics attack through."""
+        return AttackedView(samples=self.evaluation.samples)
 
-    def under(self, attack: Attack, through: Through, occasion: str, threat: Linf) -> float:
-        """Accuracy of the examined images under one more attack."""
-        examples, _ = self.case.attacked(
+    def accuracy_under(
+        self, attack: Attack, through: AttackedView, occasion: str, threat: Linf
+    ) -> float:
+        """Accuracy of the first images under one more attack."""
+        examples, _ = self.evaluation.run_attack(
             attack, through, self.images, self.labels, "diagnosis", occasion, threat=threat
         )
-        judged = self.case.judged(examples, self.labels, "diagnosis", occasion)
-        return self.case.accuracy(judged)
+        judged = self.evaluation.judge(examples, self.labels, "diagnosis", occasion)
+        return self.evaluation.accuracy(judged)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from carso.attacks.probe import KINDS
-from carso.evaluation.diagnostics.diagnosis import Diagnosis, Examination
+from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext
 from carso.evaluation.planned_attacks import PlannedAttack
-from carso.evaluation.protocol import Battle
+from carso.evaluation.protocol import AttackResults
 from carso.evaluation.statistics import percent
 
 BROKEN_SHARE = 0.01
@@ -19,9 +19,9 @@ ZERO_SHARE = 0.1
 """So do more gradients of exactly zero than this."""
 
 
-def health(battle: Battle, number: int) -> dict[str, Any]:
+def health(results: AttackResults, number: int) -> dict[str, Any]:
     """Counts of the gradients of one attack, step by step, and of its outputs."""
-    outcomes = battle.outcomes[number]
+    outcomes = results.outcomes[number]
     steps = max((outcome.gradients.shape[1] for outcome in outcomes), default=0)
     total = torch.zeros(len(KINDS), steps, dtype=torch.int64)
     counts = torch.zeros(4, dtype=torch.int64)
@@ -63,18 +63,18 @@ def reasons_against(planned: PlannedAttack, found: dict[str, Any]) -> list[str]:
     return reasons
 
 
-def gradients(exam: Examination) -> Diagnosis:
+def gradients(context: DiagnosticContext) -> Diagnosis:
     """NaN, infinite and zero gradients; outputs that are not finite."""
     spoiled, sound = {}, []
-    for number, planned in enumerate(exam.plan.attacks):
-        if not exam.battle.outcomes[number] or planned.black_box:
+    for number, planned in enumerate(context.plan.attacks):
+        if not context.results.outcomes[number] or planned.black_box:
             continue
-        reasons = reasons_against(planned, health(exam.battle, number))
+        reasons = reasons_against(planned, health(context.results, number))
         if reasons:
             spoiled[planned.name] = "; ".join(reasons)
         elif planned.through is not None:
             sound.append(planned.name)
-    mute = float(exam.battle.clean.margin.isnan().double().mean())
+    mute = float(context.results.clean.margin.isnan().double().mean())
     if mute > BROKEN_SHARE:
         words = f"Without any attack {percent(mute)} of the answers are NaN, and count as wrong."
         return Diagnosis(name="gradients", ok=False, verdict=words, figures={"mute": mute})

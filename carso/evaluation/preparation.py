@@ -1,0 +1,170 @@
+"""From what a user asks for to an evaluation that can run: checks, and what must be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Generator, Tensor, nn
+
+from carso.defence.defence import Carso
+from carso.distributed.processes import Processes
+from carso.errors import CarsoError, reason
+from carso.evaluation.attacked_model import AttackedModel, under_test
+from carso.evaluation.eot import PILOT_IMAGES, candidates_needed
+from carso.evaluation.evaluation import Evaluation
+from carso.evaluation.planned_attacks import Suite
+from carso.evaluation.suites import for_classes, for_classifier, of_examples
+from carso.evaluation.suites import suite as suite_called
+from carso.randomness import seeded
+from carso.threats.linf import Linf
+
+
+def check_request(model: nn.Module, *, draws: int, samples: int, chunk: int) -> None:
+    if not isinstance(model, nn.Module):
+        raise CarsoError(
+            "evaluate takes a defence or a torch.nn.Module from images to logits, got "
+            f"{type(model).__name__}"
+        )
+    if min(draws, chunk) < 1 or samples < 0:
+        raise CarsoError(
+            f"draws and chunk are at least 1 and samples not negative, got {draws}, {chunk} and "
+            f"{samples}"
+        )
+    if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
+        raise CarsoError("evaluate computes in float32: give it model.float()")
+
+
+def check_places(path: Path | None, save_examples: Path | None, processes: Processes) -> None:
+    """Refuse files that cannot be written, before hours are spent."""
+    if save_examples is not None and save_examples.suffix != ".safetensors":
+        raise CarsoError(f"examples are saved as .safetensors, got {save_examples.name}")
+    if processes.world_size > 1 and path is None:
+        raise CarsoError("many processes share an evaluation through a file: give out")
+    for place in (path, save_examples):
+        if place is not None and place.is_dir():
+            raise CarsoError(f"cannot write {place}: it is a folder")
+
+
+def prepared(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    threat: Linf,
+    name: str | None,
+    seed: int,
+    draws: int,
+    samples: int,
+    device: torch.device,
+    processes: Processes,
+) -> tuple[Evaluation, float | None]:
+    """The evaluation, and how alike the gradients of two draws are, where that was measured."""
+    attacked = under_test(model, name)
+    images, labels = checked(images, labels)
+    pilot = images[:PILOT_IMAGES].to(device)
+    classes = classes_of(attacked, pilot[:1])
+    if not bool(((labels >= 0) & (labels < classes)).all()):
+        raise CarsoError(
+            f"labels must be class numbers from 0 to {classes - 1}, got {int(labels.min())} to "
+            f"{int(labels.max())}"
+        )
+    if attacked.defence is None:
+        attacked.stochastic = processes.broadcast(varies(attacked, pilot, seed))
+    gradient_cosine = None
+    if not samples:
+        answers = labels[:PILOT_IMAGES].to(device)
+        samples, gradient_cosine = processes.broadcast(
+            candidates_needed(attacked, pilot, answers, seed=seed)
+        )
+    evaluation = Evaluation(
+        model=attacked, images=images, labels=labels, threat=threat, seed=seed,
+        draws=draws if attacked.stochastic else 1, samples=samples, classes=classes, device=device,
+    )  # fmt: skip
+    return evaluation, gradient_cosine
+
+
+def classes_of(model: AttackedModel, image: Tensor) -> int:
+    """How many classes it tells apart; images that it does not take are refused."""
+    try:
+        return model.answers(image)[1].shape[1]
+    except RuntimeError as error:
+        raise CarsoError(
+            f"{model.name} takes no images of shape {tuple(image.shape[1:])} (C, H, W): "
+            f"{reason(error)}"
+        ) from None
+
+
+def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and labels that fit together, on the CPU."""
+    if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
+        raise CarsoError("images must be a float tensor (B, C, H, W) in [0, 1]")
+    if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
+        raise CarsoError(f"labels must be a tensor of {len(images)} class numbers, one per image")
+    if not len(images) or not bool(((images >= 0) & (images <= 1)).all()):
+        raise CarsoError("images must lie in [0, 1], at least one, without NaN")
+    return images.detach().cpu().float(), labels.detach().cpu().long()
+
+
+def varies(model: AttackedModel, images: Tensor, seed: int) -> bool:
+    """Whether two passes of the same images differ."""
+    with seeded(seed, "varies"):
+        first, second = (model.answers(images[:10])[1] for _ in range(2))
+    return not torch.equal(first.nan_to_num(), second.nan_to_num())  # NaN is no noise
+
+
+def planned(
+    evaluation: Evaluation,
+    chosen: str | Suite,
+    attacks: tuple[str, ...],
+    examples: Path | str | None,
+) -> Suite:
+    """The attacks to run."""
+    plain = evaluation.model.defence is None
+    if examples is not None:
+        if chosen or attacks:
+            raise CarsoError("examples are evaluated as they are: give no suite or attacks beside")
+        return of_examples(Path(examples))
+    if isinstance(chosen, Suite):
+        if attacks:
+            raise CarsoError("a suite of your own has its attacks: give none beside")
+        plan = chosen
+    else:
+        name = chosen or ("standard" if plain else "quick")
+        plan = suite_called(name, seed=evaluation.seed, samples=evaluation.samples, attacks=attacks)
+    if not plain and any(planned.name == "autoattack" for planned in plan.attacks):
+        raise CarsoError(
+            "AutoAttack standard is for classifiers; a defence takes quick, paper, adaptive or full"
+        )
+    if plain and any(planned.released for planned in plan.attacks):
+        raise CarsoError(
+            f"{plan.name} attacks the released log-odds, which only a defence has; a classifier "
+            "takes quick, adaptive, full or standard"
+        )
+    if plain:
+        plan = for_classifier(plan, stochastic=evaluation.model.stochastic)
+    plan = for_classes(plan, evaluation.classes)
+    if not plan.attacks:
+        raise CarsoError(f"no attack of {plan.name} works with {evaluation.classes} classes")
+    return plan
+
+
+@contextmanager
+def as_found(model: nn.Module) -> Iterator[None]:
+    """Leave a module of the user's in the mode, and with the gradients and noise, it came with."""
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    noise = model.noise.get_state() if isinstance(model, Carso) else None
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+        if noise is not None:
+            cast(Carso, model).noise = Generator(cast(Carso, model).noise.device)
+            cast(Carso, model).noise.set_state(noise)
