@@ -30,8 +30,8 @@ from carso.storage.provenance import provenance
 from carso.storage.tensor_files import few
 from carso.training import anchoring, checkpoint, loop
 from carso.training.accuracies import accuracies
-from carso.training.identity import differences
 from carso.training.loop import Display, Row, Stage
+from carso.training.run_identity import differences
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
 
 
