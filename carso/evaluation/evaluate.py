@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +35,7 @@ from carso.evaluation.preparation import (
     prepared,
 )
 from carso.evaluation.protocol import AttackResults, Counted, run_attacks
-from carso.evaluation.resume import FinishedResults
+from carso.evaluation.resume import FinishedResults, begun
 from carso.storage import tensor_files
 from carso.storage.provenance import provenance
 from carso.threats.linf import Linf
@@ -111,10 +112,23 @@ def evaluate(
             if records.same(before, asked.settings) and holds(kept_examples, before):
                 return before
         asked = request(samples)
-        return computed(
-            asked, path, kept_examples, classes=classes, counted=counted, about=about,
-            processes=processes,
-        )  # fmt: skip
+        with sole(path, processes):
+            return computed(
+                asked, path, kept_examples, classes=classes, counted=counted, about=about,
+                processes=processes,
+            )  # fmt: skip
+
+
+def sole(path: Path | None, processes: Processes) -> AbstractContextManager[None]:
+    """Within it, nobody else makes the record at `path`."""
+    if path is None:
+        return nullcontext()
+    return processes.exclusively(unfinished(path), "an evaluation")
+
+
+def unfinished(path: Path) -> Path:
+    """Where the parts of a record lie until it is whole."""
+    return path.with_suffix(".parts")
 
 
 @dataclass(frozen=True)
@@ -167,9 +181,9 @@ def computed(
 
 def opened(path: Path | None, settings: dict[str, Any], processes: Processes) -> FinishedResults:
     """What is finished of the record at `path`."""
-    folder = None if path is None else path.with_suffix(".parts")
+    folder = None if path is None else unfinished(path)
     unknown = settings["subject"]["model"] is None
-    if folder is not None and folder.exists() and unknown and processes.is_first:
+    if folder is not None and begun(folder) and unknown and processes.is_first:
         raise CarsoError(
             f"{folder} holds an unfinished evaluation, and nothing tells whether it is of this "
             "model: delete it, or give the purifier a method fingerprint() that returns a text"
