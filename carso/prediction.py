@@ -26,7 +26,7 @@ def predict_files(
     """
     seed = options.get("seed", 0)
     defence = load(name, device=device, **options)
-    shape = defence.purifier.image_shape  # type: ignore[attr-defined]
+    shape = defence.trained_shape
     rows = []
     read = [(path, read_image(path, shape)) for path in paths]  # all are checked before any work
     for number, (path, image) in enumerate(read, start=1):

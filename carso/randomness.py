@@ -9,6 +9,7 @@ one would have drawn.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,13 +28,34 @@ def generator(seed: int, *path: str | int, device: torch.device | str = "cpu") -
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some images of a batch of `total`, the others of which other processes have."""
+    """Some images of a batch of `total`: those that this process has, or those that matter."""
 
-    part: slice
+    part: slice | Tensor
+    """Which of them; as a tensor, their numbers."""
     total: int
 
     def __len__(self) -> int:
-        return len(range(*self.part.indices(self.total)))
+        return len(self.numbers())
+
+    def numbers(self) -> Tensor:
+        """The places of these images in the batch."""
+        return torch.arange(self.total)[self.part]
+
+
+class Turn:
+    """A lock that threads take to use a generator whose state is put back; a copy has its own."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
+        return Turn, ()
 
 
 SHARE: ContextVar[Share | None] = ContextVar("share", default=None)
@@ -48,6 +70,17 @@ def shared(share: Share) -> Iterator[None]:
         yield
     finally:
         SHARE.reset(token)
+
+
+@contextmanager
+def only(images: Tensor, total: int) -> Iterator[None]:
+    """Within it, noise is drawn for some `images`, by their numbers, of a batch of `total`, which
+    may be a share itself: each gets what it gets when the whole batch is drawn for."""
+    images, outer = images.cpu(), SHARE.get()
+    if outer is not None:
+        images, total = outer.numbers()[images], outer.total
+    with shared(Share(images, total)):
+        yield
 
 
 def drawn(draw: Callable[..., Tensor], shape: tuple[int, ...], source: Generator) -> Tensor:

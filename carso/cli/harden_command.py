@@ -53,10 +53,10 @@ def harden(
     """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
     from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
-    from carso.training.recipes import hardening_scenario
+    from carso.training.recipes import hardening_of_file
 
     classifier = weight_file(classifier)
-    settings = hardening_scenario(
+    settings = hardening_of_file(
         parser.read(scenario, preset=preset),
         classifier,
         layers=tuple(name.strip() for name in layers.split(",") if name.strip()),

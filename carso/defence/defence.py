@@ -9,7 +9,7 @@ logits -> softmax(sum exp l) -> one robust prediction       4 aggregate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,23 +22,8 @@ from carso.defence.representation import Representation
 from carso.defence.view import View
 from carso.errors import CarsoError
 from carso.microbatches import in_microbatches
-from carso.randomness import generator
-
-
-class ConditionalGenerator(Protocol):
-    """What can serve as a purifier: it reads activations and draws candidate images.
-
-    If it also has an `image_shape`, images of another shape are refused with a clear message.
-    """
-
-    @property
-    def layers(self) -> Sequence[str]:
-        """The layers of the classifier whose activations `sample` reads, in this order."""
-        ...
-
-    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        """Candidates (N, B, C, H, W) in [0, 1], with all randomness from `generator`."""
-        ...
+from carso.purifiers.base import Purifier
+from carso.randomness import Turn, generator
 
 
 class Carso(nn.Module):
@@ -47,7 +32,7 @@ class Carso(nn.Module):
     def __init__(
         self,
         classifier: nn.Module,
-        purifier: ConditionalGenerator,
+        purifier: Purifier,
         samples: int = 8,
         aggregation: str = "double-exponential",
         final_classifier: nn.Module | None = None,
@@ -75,6 +60,7 @@ class Carso(nn.Module):
             raise CarsoError(f"anchor must be a weight of at least 0, got {anchor}")
         self.samples, self.max_batch, self.anchor = samples, max_batch, anchor
         self.aggregation = aggregation
+        self.turn = Turn()
         self.seed(seed)
         self.eval()
 
@@ -86,14 +72,14 @@ class Carso(nn.Module):
         self, images: Tensor, reduction: Reduction, noise: Generator, samples: int
     ) -> Tensor:
         """The method of section 4, from images to one score per class."""
-        activations, own = self.representation.with_logits(images)
+        activations, own = self.representation.seen(images, logits=self.own_counts)
         candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
         del activations  # their memory serves the next step
         return reduction(self.classify(candidates, own))  # (B, K)
 
-    def classify(self, candidates: Tensor, own: Tensor) -> Tensor:
+    def classify(self, candidates: Tensor, own: Tensor | None) -> Tensor:
         """Logits (N, B, K) of candidates (N, B, C, H, W); the classifier's `own` logits on the
-        input join them where the aggregation is "anchored"."""
+        input join them where the aggregation is "anchored", and are not needed elsewhere."""
         return self.anchored(self.labelled(candidates), own)
 
     def labelled(self, candidates: Tensor) -> Tensor:
@@ -101,9 +87,16 @@ class Carso(nn.Module):
         logits = in_microbatches(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
         return logits.reshape(*candidates.shape[:2], -1)
 
-    def anchored(self, logits: Tensor, own: Tensor) -> Tensor:
+    def anchored(self, logits: Tensor, own: Tensor | None) -> Tensor:
         """The logits to aggregate: of the candidates, and the `own` ones where anchored."""
-        return join(logits, own, self.anchor) if self.aggregation == "anchored" else logits
+        if own is None or not self.own_counts:
+            return logits
+        return join(logits, own, self.anchor)
+
+    @property
+    def own_counts(self) -> bool:
+        """Whether the classifier's own logits on the input count as well."""
+        return self.aggregation == "anchored"
 
     def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
         """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.
@@ -124,6 +117,13 @@ class Carso(nn.Module):
 
     def part(self, images: Tensor, reduction: Reduction, samples: int) -> Tensor:
         """One part of a batch, whose noise goes on from where the part before it stopped."""
+        if not (torch.is_grad_enabled() and images.requires_grad):
+            return self.four_steps(images, reduction, self.noise, samples)
+        with self.turn:
+            return self.checkpointed(images, reduction, samples)
+
+    def checkpointed(self, images: Tensor, reduction: Reduction, samples: int) -> Tensor:
+        """A part that is computed again on the way back, with the same noise."""
         before = self.noise.get_state()
         after = before
 
@@ -135,10 +135,8 @@ class Carso(nn.Module):
             after = noise.get_state()
             return scores
 
-        if torch.is_grad_enabled() and images.requires_grad:
-            scores: Tensor = checkpoint(steps, images, use_reentrant=False)
-        else:
-            scores = steps(images)
+        self.representation.look(images)
+        scores: Tensor = checkpoint(steps, images, use_reentrant=False)
         self.noise.set_state(after)
         return scores
 
@@ -219,7 +217,7 @@ class Carso(nn.Module):
         if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise CarsoError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
-        shape = getattr(self.purifier, "image_shape", None)
+        shape = self.purifier.image_shape
         if shape is not None and images.shape[1:] != torch.Size(shape):
             raise CarsoError(
                 f"this defence takes images of shape {tuple(shape)} (C, H, W), "

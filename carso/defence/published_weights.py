@@ -20,7 +20,7 @@ from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.defence.on_disk import describe, purifier_of
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
+from carso.purifiers.vae.published_parts import PARTS, published_parts
 from carso.scenario import parser
 from carso.scenario.schema import Scenario
 from carso.storage import files, tensor_files
@@ -29,13 +29,6 @@ from carso.storage.provenance import provenance
 SUFFIX = ".safetensors"
 SUFFIXES = (".pth", ".pt", SUFFIX)
 """A file may have one of these, or none; of several files of a name the last kind counts."""
-
-PARTS = {
-    "repr_compressors": "the layerwise encoders",
-    "repr_fcn_compressor": "the fully connected encoder",
-    "decoder": "the decoder",
-}
-"""How the names of a purifier's three files end, after the base name and an underscore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +106,11 @@ def import_published(source: Source, out: Path) -> Path:
     classifier = registry.build(scenario.classifier, facts)
     load_checked(classifier, source.classifier, what=f"the classifier of {scenario.name}")
     purifier = purifier_of(scenario, freeze(classifier), facts.image_shape).deployed()
-    for part, module in modules(purifier).items():
+    for part, module in published_parts(purifier).items():
         load_checked(module, source.parts[part], what=f"{PARTS[part]} of {scenario.name}")
     with files.making(out) as folder:
         keep(folder, "classifier", classifier.state_dict(), origin[:1])
-        keep(folder, "purifier", purifier.deployed_state(), origin[1:])
+        keep(folder, "purifier", purifier.state_dict(), origin[1:])
         files.write_json(folder / "defence.json", description)
     return out
 
@@ -213,13 +206,6 @@ def already_in(out: Path, description: dict[str, Any]) -> bool:
         if not weights.is_file() or record.get("sha256") != files.sha256(weights):
             raise CarsoError(f"{weights} is not what was imported: delete {out}, and import again")
     return True
-
-
-def modules(purifier: VAEPurifier) -> dict[str, nn.Module]:
-    """The part of the purifier that each file is of; it has the file's keys."""
-    conditioning = purifier.conditioning
-    found = (conditioning.layerwise, conditioning.fully_connected, purifier.decoder)
-    return dict(zip(PARTS, found, strict=True))
 
 
 def load_checked(module: nn.Module, path: Path, *, what: str) -> None:

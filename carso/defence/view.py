@@ -10,10 +10,10 @@ from torch.autograd.function import once_differentiable
 
 from carso.defence.aggregation import Reduction, view
 from carso.errors import CarsoError
+from carso.randomness import only
 
 if TYPE_CHECKING:
     from carso.defence.defence import Carso
-    from carso.purifiers.vae.vae import VAEPurifier
 
 SATURATING = ("log-prob", "released")
 """Views whose gradient is exactly zero or NaN on most images, so that skipping those pays."""
@@ -39,13 +39,17 @@ class View(nn.Module):
         self.reduction = averaged(view(name, defence.aggregate), draws)
         self.samples = draws * each
         self.fixed = defence.noise.get_state() if fixed else None
-        self.frugal = name in SATURATING and all(
-            hasattr(defence.purifier, method) for method in ("draw", "decode")
-        )
+        self.frugal = name in SATURATING
 
     def forward(self, images: Tensor) -> Tensor:
-        if self.fixed is not None:
+        if self.fixed is None:
+            return self.scores(images)
+        with self.defence.turn:
             self.defence.noise.set_state(self.fixed)
+            return self.scores(images)
+
+    def scores(self, images: Tensor) -> Tensor:
+        """One answer, with the noise that the defence is about to draw."""
         limit = self.defence.max_batch
         fits = limit is None or len(images) * self.samples <= limit
         if self.frugal and fits and torch.is_grad_enabled() and images.requires_grad:
@@ -75,11 +79,9 @@ class Frugal(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, view: View) -> Tensor:
-        defence = view.defence
-        purifier = cast("VAEPurifier", defence.purifier)
-        ctx.defence, ctx.images = defence, images.detach()
-        ctx.noise = draw(purifier, images, view.samples, defence.noise)
-        logits = logits_of(defence, ctx.images, ctx.noise)
+        ctx.view, ctx.images = view, images.detach()
+        ctx.before = view.defence.noise.get_state()
+        logits = logits_of(view, ctx.images, view.defence.noise)
         with torch.enable_grad():
             ctx.logits = logits.requires_grad_(True)
             ctx.scores = view.reduction(ctx.logits)
@@ -93,22 +95,19 @@ class Frugal(torch.autograd.Function):
         zero = (at_logits == 0).all(dim=2).all(dim=0)
         at_images = torch.zeros_like(ctx.images)
         at_images[broken] = torch.nan
-        live = ~(broken | zero)
-        if bool(live.any()):
+        live = (~(broken | zero)).nonzero().flatten()
+        if len(live):
             images = ctx.images[live].requires_grad_(True)
-            with torch.enable_grad():
-                logits = logits_of(ctx.defence, images, ctx.noise[:, live])
+            noise = Generator(ctx.view.defence.noise.device)
+            noise.set_state(ctx.before)
+            with torch.enable_grad(), only(live, len(ctx.images)):
+                logits = logits_of(ctx.view, images, noise)
             (at_images[live],) = torch.autograd.grad(logits, images, at_logits[:, live])
         return at_images, None
 
 
-def draw(purifier: VAEPurifier, images: Tensor, samples: int, noise: Generator) -> Tensor:
-    """Latent codes (N, B, Z), drawn as `sample` would draw them."""
-    return purifier.draw(len(images), samples, noise, like=images)
-
-
-def logits_of(defence: Carso, images: Tensor, noise: Tensor) -> Tensor:
-    """Steps 1 to 3 with given latent codes: logits (N, B, K)."""
-    purifier = cast("VAEPurifier", defence.purifier)
-    activations, own = defence.representation.with_logits(images)
-    return defence.classify(purifier.decode(activations, noise), own)
+def logits_of(view: View, images: Tensor, noise: Generator) -> Tensor:
+    """Steps 1 to 3: logits (N, B, K)."""
+    defence = view.defence
+    activations, own = defence.representation.seen(images, logits=defence.own_counts)
+    return defence.classify(defence.purifier.sample(activations, view.samples, noise), own)

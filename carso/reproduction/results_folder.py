@@ -12,8 +12,11 @@ from carso.errors import CarsoError
 from carso.evaluation.record import read as read_record
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in
+from carso.scenario.parser import as_table
 
 Record = dict[str, Any]
+NORM = "Linf"
+"""Where none is said."""
 ITSELF = "itself"
 """Who answers where it is not the classifier of another run."""
 
@@ -106,6 +109,7 @@ class ResultsFolder:
         asked = {
             "suite": measurement.attacked_by,
             "images": measurement.images,
+            "norm": as_table(settings)["threat"].get("norm", NORM),
             "eps": settings.threat.eps if measurement.eps is None else measurement.eps,
             "seed": self.seed,
             "kind": "classifier" if defence.bare else "defence",
@@ -139,6 +143,7 @@ def found_in(record: Record) -> dict[str, Any]:
     return {
         "suite": record["suite"]["name"],
         "images": record["data"]["count"],
+        "norm": record["threat"].get("norm", NORM),
         "eps": record["threat"]["eps"],
         "seed": record["seed"],
         "kind": record["subject"]["kind"],

@@ -21,7 +21,7 @@ from torch import Tensor
 from carso.distributed.processes import Processes
 from carso.errors import CarsoError
 from carso.storage import files
-from carso.training.identity import differences
+from carso.training.run_identity import differences
 
 CHUNK = 256
 """Images that are attacked together while the bank is made; fixed, for the same bits always."""

@@ -1,34 +1,31 @@
-"""`carso.fit` and `carso.harden`: a defence for a classifier of the user's own, in one call."""
+"""`carso.fit` and `carso.harden`: a defence for a classifier of the user's own, in one call.
+
+They train what `carso train` and `carso harden` train, by the same stages, without a folder.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.classifiers.sanity import refuse_chance
 from carso.data import ImageData
 from carso.defence.defence import Carso
+from carso.defence.on_disk import in_use
 from carso.defence.representation import check_fit
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
-from carso.randomness import seeded
-from carso.scenario.training_settings import (
-    BatchAttackSettings,
-    HardeningSettings,
-    PurifierTrainingSettings,
-)
-from carso.threats.linf import Linf
+from carso.purifiers.base import TrainablePurifier
+from carso.scenario import parser
 from carso.training.anchoring import choose
-from carso.training.batches import AdversarialBatches
-from carso.training.hardening import HardeningStage
 from carso.training.loop import Display, Quiet, train_in_memory
-from carso.training.purifier_stage import PurifierStage
+from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario
+from carso.training.scenario_stages import hardening_stage, purifier_stage
 
 
 def fit(
@@ -42,58 +39,41 @@ def fit(
     batch_size: int = 128,
     rate: float = 2e-3,
     fraction: float = 0.5,
-    condition: int = 256,
-    latent: int = 64,
-    decoder_width: int = 128,
     steps: int = 10,
     seed: int = 0,
     device: torch.device | str = "cpu",
     display: Display | None = None,
     check_accuracy: bool = True,
+    kind: str = "vae",
+    **shape: Any,
 ) -> Carso:
-    """Train the paper's purifier around `classifier`, which maps images in [0, 1] to logits and
-    whose weights do not change: it is frozen in place. `layers` names the activations that the
-    purifier reads. A classifier that labels validation images no better than a guess is refused,
-    unless `check_accuracy` is off."""
-    place, threat = torch.device(device), Linf(eps=eps)
-    frozen = freeze(classifier).to(place)
+    """Train a purifier as the paper does around `classifier`, which maps images in [0, 1] to logits
+    and whose weights do not change: it is frozen in place. `layers` names the activations that the
+    purifier reads; `shape` are settings of its kind, as in a scenario file. A classifier that is no
+    better than a guess on validation images is refused, unless `check_accuracy` is off."""
+    if kind == "vae":
+        shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
+    scenario = fitting_scenario(
+        layers=layers,
+        eps=eps,
+        epochs=epochs,
+        samples=samples,
+        batch_size=batch_size,
+        rate=rate,
+        fraction=fraction,
+        steps=steps,
+        seed=seed,
+        kind=kind,
+        shape=shape,
+    )
+    place = torch.device(device)
+    frozen = registry.placed(freeze(classifier), place)
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
         refuse_chance(frozen, data, place)
-    sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
-    with seeded(seed, "purifier", "weights"):
-        purifier = VAEPurifier.around(
-            frozen, data.image_shape, layers=layers, mean=data.mean, std=data.std, **sizes
-        )
-    attacks = BatchAttackSettings(
-        fraction=fraction, steps=steps, step_size=2.5 * eps / max(1, steps), bank="memory"
-    )
-    training = PurifierTrainingSettings(
-        epochs=epochs,
-        batch_size=batch_size,
-        initial_rate=rate / 2,
-        plateau_rate=rate,
-        final_rate=rate / 100,
-        warmup_epochs=math.ceil(epochs / 8),
-        plateau_epochs=epochs // 8,
-        beta_start=epochs // 8,
-        beta_end=epochs // 4,
-    )
-    stage = PurifierStage(
-        frozen,
-        purifier,
-        AdversarialBatches(
-            frozen, data.train, settings=attacks, threat=threat, seed=seed, device=place
-        ),
-        data,
-        training=training,
-        threat=threat,
-        seed=seed,
-        device=place,
-        identity={},
-    )
+    stage = purifier_stage(scenario, data, frozen, place)
     train_in_memory(stage, display or Quiet())
-    return Carso(frozen, stage.result().deployed(), samples=samples, seed=seed)
+    return Carso(frozen, stage.result().deployed(), **in_use(scenario), seed=seed)
 
 
 def harden(
@@ -102,12 +82,9 @@ def harden(
     *,
     layers: Sequence[str],
     eps: float,
-    epochs: int = 8,
-    start: VAEPurifier | None = None,
-    steps: int = 2,
-    condition: int = 256,
-    latent: int = 64,
-    decoder_width: int = 128,
+    scenario: str = HARDENED,
+    start: TrainablePurifier | None = None,
+    steps: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     display: Display | None = None,
@@ -117,36 +94,32 @@ def harden(
     """A defence whose purifier is trained against attacks on the whole of it, from `start` or
     from scratch; `classifier` is frozen in place.
 
-    `settings` are the others of `[hardening]` in a scenario file; `steps` is its attack_steps.
-    Over a classifier that is robust by itself, aggregation="anchored" keeps what it has; how much
-    its own logits count is then chosen on validation images. A classifier that labels those no
-    better than a guess is refused, unless `check_accuracy` is off.
+    A `scenario`, by its name or a TOML file, says which purifier and how; `settings` change what
+    its [purifier] (`kind` among them) and [hardening] say, and `steps` is the latter's
+    attack_steps, of a size to match. Over a classifier that is robust by itself,
+    aggregation="anchored" keeps what it has; how much its own logits count is then chosen on
+    validation images. A classifier that labels those no better than a guess is refused, unless
+    `check_accuracy` is off.
     """
-    place, threat = torch.device(device), Linf(eps=eps)
-    frozen = freeze(classifier).to(place)
+    if steps is not None:
+        sized = {"attack_steps": steps, "attack_step_size": min(1.0, 1.5 * eps / max(1, steps))}
+        settings = sized | settings
+    if start is not None:
+        settings = {"start": "purifier"} | settings
+    chosen = hardening_scenario(
+        parser.read(scenario), name="harden", layers=layers, eps=eps, seed=seed, **settings
+    )
+    place = torch.device(device)
+    frozen = registry.placed(freeze(classifier), place)
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
         refuse_chance(frozen, data, place)
-    if start is not None and start.layers != tuple(layers):
+    if start is not None and tuple(start.layers) != tuple(layers):
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
-    sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
-    with seeded(seed, "hardening", "weights"):
-        purifier = start or VAEPurifier.around(frozen, data.image_shape, layers=layers, **sizes)
-    chosen = {"attack_step_size": 1.5 * eps / max(1, steps), "eps_epochs": epochs / 4, **settings}
-    hardening = HardeningSettings(epochs=epochs, attack_steps=steps, **chosen)
-    stage = HardeningStage(
-        frozen,
-        copy.deepcopy(purifier),
-        data,
-        hardening=hardening,
-        threat=threat,
-        seed=seed,
-        device=place,
-        identity={},
-    )
+    stage = hardening_stage(chosen, data, frozen, place, start=copy.deepcopy(start))
     train_in_memory(stage, display or Quiet())
-    defence = stage.around(frozen, stage.result(), samples=hardening.samples)
+    defence = Carso(frozen, stage.result(), **in_use(chosen, hardened=True), seed=seed)
     if defence.aggregation == "anchored":
-        count = hardening.validation_images
-        choose(defence, data, threat=threat, count=count, seed=seed, device=place)
+        count = stage.hardening.validation_images
+        choose(defence, data, threat=chosen.threat, count=count, seed=seed, device=place)
     return defence

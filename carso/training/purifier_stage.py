@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,7 @@ from carso.defence.representation import Representation
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
-from carso.purifiers.vae.loss import kl_to_prior, reconstruction_cost
-from carso.purifiers.vae.vae import VAEPurifier
+from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
 from carso.scenario.training_settings import PurifierTrainingSettings
 from carso.threats.linf import Linf
@@ -38,7 +38,7 @@ class PurifierStage:
     def __init__(
         self,
         classifier: nn.Module,
-        purifier: VAEPurifier,
+        purifier: TrainablePurifier,
         batches: AdversarialBatches,
         data: ImageData,
         *,
@@ -56,7 +56,7 @@ class PurifierStage:
         self.seed, self.device, self.identity = seed, device, identity
         self.epochs = training.epochs
         self.classifier = freeze(classifier).to(device)
-        synced(purifier, processes, device)
+        synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device)
         self.representation = Representation(self.classifier, purifier.layers)
         self.batches = batches
@@ -80,12 +80,12 @@ class PurifierStage:
         return {**costs, "rate": three_phase(number, self.training), **validation}
 
     def pass_over_images(self, number: int, advance: Callable[[], None]) -> Row:
-        """Train on every image once; the mean reconstruction cost and KL of an image."""
+        """Train on every image once; the mean of each term of an image's loss."""
         for group in self.optimiser.param_groups:
             group["lr"] = three_phase(number, self.training)
         source = generator(self.seed, self.name, "epoch", number)
         beta = kl_weight(number, self.training)
-        totals = torch.zeros(2)
+        totals: Counter[str] = Counter()
         count = 0
         self.purifier.train()
         for indices in shuffled(
@@ -95,14 +95,13 @@ class PurifierStage:
             part = self.processes.part(len(indices))
             mixed, clean = self.batches.batch(indices, epoch=number, seen=seen, part=part)
             with self.processes.sharing(len(indices)):
-                totals += self.update(mixed, clean, beta, source)
+                totals.update(self.update(mixed, clean, beta, source))
             count += len(indices)
             advance()
-        reconstruction, divergence = (totals / count).tolist()
-        return {"reconstruction": reconstruction, "kl": divergence, "beta": beta}
+        return {**{name: total / count for name, total in totals.items()}, "beta": beta}
 
-    def update(self, mixed: Tensor, clean: Tensor, beta: float, source: Generator) -> Tensor:
-        """One optimiser step on a batch; returns its summed reconstruction cost and KL."""
+    def update(self, mixed: Tensor, clean: Tensor, beta: float, source: Generator) -> Row:
+        """One optimiser step on a batch; returns the terms of its loss, summed over the images."""
         with self.processes.autocast(self.device):
             activations = self.representation(mixed, gradients=False)
         return self.learn(mixed, clean, activations, beta, source)
@@ -114,26 +113,23 @@ class PurifierStage:
         activations: Sequence[Tensor],
         beta: float,
         source: Generator,
-    ) -> Tensor:
+    ) -> Row:
         """The same when the activations of the mixed images are known."""
         with self.processes.autocast(self.device):
-            result = self.purifier.reconstruct(mixed, activations, source)
-        cost = reconstruction_cost(result.logits.float(), clean).sum()
-        mean, logvar = result.mean.float(), result.logvar.float()  # in 16 bits a small KL is noise
-        divergence = penalty = kl_to_prior(mean, logvar).sum()
-        if free := self.training.free_bits:
-            penalty = kl_to_prior(mean, logvar, free_bits=free).sum()
-        loss = cost + beta * penalty
+            cost = self.purifier.loss(
+                mixed, clean, activations, source, beta=beta, free_bits=self.training.free_bits
+            )
+        loss = cost.total
         self.optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.processes.all_reduce_gradients(self.purifier.parameters())
         self.optimiser.step()
-        number = torch.full_like(cost, len(clean))
-        sums = torch.stack([cost.detach(), divergence.detach(), loss.detach(), number])
-        sums = self.processes.all_reduce(sums).cpu()
+        number = torch.full_like(loss, len(clean))
+        sums = torch.stack([*cost.terms.values(), loss, number]).detach()
+        *terms, whole, images = self.processes.all_reduce(sums).tolist()
         if len(self.first_losses) < FIRST_STEPS:
-            self.first_losses.append(float(sums[2] / sums[3]))
-        return sums[:2]
+            self.first_losses.append(whole / images)
+        return dict(zip(cost.terms, terms, strict=True))
 
     def validate(self) -> Row:
         """Accuracy of the defence with one sample, on clean images and on images attacked
@@ -160,7 +156,7 @@ class PurifierStage:
             "validation_transfer_accuracy": accuracy(self.attacked_validation),
         }
 
-    def result(self) -> VAEPurifier:
+    def result(self) -> TrainablePurifier:
         """The trained purifier with Lookahead's slow weights, which are the ones to keep."""
         self.optimiser.backup_and_load_cache()
         return self.purifier.eval()
@@ -176,7 +172,7 @@ class PurifierStage:
         self.optimiser.load_state_dict(state["optimiser"])
 
 
-def optimiser(purifier: VAEPurifier, training: PurifierTrainingSettings) -> Any:
+def optimiser(purifier: TrainablePurifier, training: PurifierTrainingSettings) -> Any:
     """RAdam inside Lookahead, with the paper's settings."""
     fast = RAdam(
         purifier.parameters(),

@@ -1,18 +1,31 @@
-"""What a command makes of a scenario before it is trained."""
+"""How a classifier of the user's own is defended: the scenario that a command, or a call without
+files, makes of what it is given."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
-from carso.scenario.schema import Scenario
+from carso.scenario.classifier_settings import ClassifierSettings
+from carso.scenario.purifier_settings import KINDS, PurifierSettings
+from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
+from carso.scenario.training_settings import (
+    BatchAttackSettings,
+    HardeningSettings,
+    PurifierTrainingSettings,
+)
 from carso.threats.linf import Linf
 
+HARDENED = "fashion-retrofit"
+"""The scenario whose purifier and [hardening] serve where no other is named."""
 
-def hardening_scenario(
+
+def hardening_of_file(
     scenario: Scenario,
     classifier: Path,
     *,
@@ -20,30 +33,113 @@ def hardening_scenario(
     eps: float | None = None,
     epochs: int | None = None,
 ) -> Scenario:
-    """`scenario` without the paper's training: its purifier is hardened around the classifier in
-    a file. With another `eps` the radius and the steps of the training attacks change along."""
+    """What `carso harden` trains: `scenario`'s purifier around the classifier in a file."""
     if not classifier.is_file():
         raise CarsoError(f"--classifier: there is no file {classifier}")
+    code = classifier.suffix == ".py"
+    if code and not layers:
+        raise CarsoError("--layers names the layers of your classifier that the purifier reads")
+    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    name = classifier.stem if code else f"{scenario.name}-hardened"
+    scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
+    return hardening_scenario(scenario, name=name, layers=layers, eps=eps, **changes)
+
+
+def hardening_scenario(
+    scenario: Scenario,
+    *,
+    name: str,
+    layers: Sequence[str] = (),
+    eps: float | None = None,
+    seed: int | None = None,
+    kind: str = "",
+    **changes: Any,
+) -> Scenario:
+    """`scenario` without the paper's training: its purifier, or one of another `kind`, is hardened.
+
+    With another `eps` the radius and the steps of the training attacks change along. `changes` are
+    settings of [hardening] or of the purifier's kind.
+    """
     own = scenario.hardening
     if own is None:
         hint = "" if scenario.preset else "; the paper's have one in --preset hardened"
         raise CarsoError(f"scenario {scenario.name} has no [hardening]{hint}")
-    code = classifier.suffix == ".py"
-    if code and not layers:
-        raise CarsoError("--layers names the layers of your classifier that the purifier reads")
-    network = settled(scenario.classifier, classifier)
     threat = scenario.threat if eps is None else Linf(eps=eps)
     scale = threat.eps / scenario.threat.eps
+    known = {field.name for field in fields(HardeningSettings)}
+    scaled = {
+        "eps": own.eps * scale,
+        "attack_step_size": min(1.0, own.attack_step_size * scale),
+    }
+    hardening = replace(own, **scaled | {k: v for k, v in changes.items() if k in known})
+    shape = {key: value for key, value in changes.items() if key not in known}
     return replace(
         scenario,
-        name=classifier.stem if code else f"{scenario.name}-hardened",
-        classifier=replace(network, layers=tuple(layers) or network.layers),
-        purifier=replace(scenario.purifier, attacks=None, training=None),
-        hardening=replace(
-            own,
-            epochs=own.epochs if epochs is None else epochs,
-            eps=own.eps * scale,
-            attack_step_size=min(1.0, own.attack_step_size * scale),
-        ),
+        name=name,
+        seed=scenario.seed if seed is None else seed,
+        classifier=replace(scenario.classifier, layers=tuple(layers) or scenario.classifier.layers),
+        purifier=purifier_settings(scenario.purifier, kind or scenario.purifier.kind, shape),
+        hardening=hardening,
         threat=threat,
+    )
+
+
+def purifier_settings(
+    settings: PurifierSettings, kind: str, shape: dict[str, Any]
+) -> PurifierSettings:
+    """The settings of a purifier of `kind` that only hardening trains: those that a scenario has
+    for it, or the kind's defaults, with the changes of `shape`."""
+    known = settings.arguments() if kind == settings.kind else {}
+    own: Any = {**known, **shape}
+    if kind in KINDS:
+        try:
+            own = KINDS[kind](**own)
+        except TypeError as error:
+            raise CarsoError(
+                f"neither [hardening] nor a purifier of kind {kind!r}: {error}"
+            ) from None
+    return PurifierSettings(kind=kind, own=own)
+
+
+def fitting_scenario(
+    *,
+    layers: Sequence[str],
+    eps: float,
+    epochs: int,
+    samples: int,
+    batch_size: int,
+    rate: float,
+    fraction: float,
+    steps: int,
+    seed: int,
+    kind: str,
+    shape: dict[str, Any],
+) -> Scenario:
+    """What `carso.fit` trains: the paper's stage, its schedule stretched over `epochs`."""
+    purifier = purifier_settings(PurifierSettings(kind=kind, own=shape), kind, {})
+    return Scenario(
+        name="fit",
+        summary="a purifier around a classifier of the user's own",
+        seed=seed,
+        data=DataSettings(set=""),
+        threat=Linf(eps=eps),
+        classifier=ClassifierSettings(layers=tuple(layers)),
+        purifier=replace(
+            purifier,
+            attacks=BatchAttackSettings(
+                fraction=fraction, steps=steps, step_size=2.5 * eps / max(1, steps), bank="memory"
+            ),
+            training=PurifierTrainingSettings(
+                epochs=epochs,
+                batch_size=batch_size,
+                initial_rate=rate / 2,
+                plateau_rate=rate,
+                final_rate=rate / 100,
+                warmup_epochs=math.ceil(epochs / 8),
+                plateau_epochs=epochs // 8,
+                beta_start=epochs // 8,
+                beta_end=epochs // 4,
+            ),
+        ),
+        defence=DefenceSettings(samples=samples),
     )

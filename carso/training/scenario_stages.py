@@ -14,7 +14,7 @@ from carso.data import ImageData
 from carso.defence.on_disk import purifier_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
+from carso.purifiers.base import TrainablePurifier
 from carso.randomness import seeded
 from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
@@ -131,7 +131,7 @@ def hardening_stage(
     classifier: Frozen,
     device: torch.device,
     *,
-    start: VAEPurifier | None,
+    start: TrainablePurifier | None,
     final: Frozen | None = None,
     folder: Path | None = None,
     processes: Processes = ALONE,
@@ -146,7 +146,7 @@ def hardening_stage(
             purifier = purifier_of(scenario, classifier, data.image_shape)
         origin = "scratch"
     else:
-        purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
+        purifier, origin = start, tensor_files.fingerprint(start.state_dict())
     network = replace(scenario.purifier, attacks=None, training=None)
     return HardeningStage(
         classifier,

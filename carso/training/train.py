@@ -16,21 +16,22 @@ from carso.classifiers.known_files import installed, installed_file, settled
 from carso.classifiers.sanity import refuse_chance
 from carso.data import DataNotFoundError, ImageData
 from carso.defence.defence import Carso
-from carso.defence.on_disk import describe, in_use, read_description
+from carso.defence.on_disk import describe, in_use, purifier_of, read_description
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
+from carso.purifiers.base import TrainablePurifier
 from carso.randomness import generator, seeded
 from carso.scenario.parser import as_table, from_table
+from carso.scenario.purifier_settings import KINDS
 from carso.scenario.schema import Scenario
 from carso.storage import files, tensor_files
 from carso.storage.provenance import provenance
 from carso.storage.tensor_files import few
 from carso.training import anchoring, checkpoint, loop
 from carso.training.accuracies import accuracies
-from carso.training.identity import differences
 from carso.training.loop import Display, Row, Stage
+from carso.training.run_identity import differences
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
 
 
@@ -57,6 +58,8 @@ def train(
         else brought.given(given, scenario.classifier, data)
     )
     check_fit(classifier, data, layers=registry.layers_of(scenario.classifier))
+    if scenario.purifier.kind not in KINDS:  # nor a purifier of the user's that cannot be built
+        purifier_of(scenario, freeze(classifier), data.image_shape)
     description = describe(scenario, data)
     if given is not None:
         same_everywhere(classifier, given, processes)
@@ -72,7 +75,7 @@ def train(
     elif processes.is_first:
         keep_given(folder, classifier, given)
     frozen = registry.placed(freeze(classifier), device)
-    purifier: VAEPurifier | None = None
+    purifier: TrainablePurifier | None = None
     if scenario.purifier.training is not None:
         purifier = train_purifier(scenario, data, frozen, folder, device, display, processes)
         defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
@@ -246,7 +249,7 @@ def train_purifier(
     device: torch.device,
     display: Display,
     processes: Processes = ALONE,
-) -> VAEPurifier:
+) -> TrainablePurifier:
     """The paper's purifier on top of `classifier`."""
     training = purifier_stage(
         scenario, data, classifier, device, folder=folder / "purifier", processes=processes
@@ -258,10 +261,10 @@ def train_purifier(
         training.batches.prepare(done, advance)
     history = loop.run(training, folder / "purifier", display)
     purifier = training.result()
-    weights = purifier.deployed_state()
+    weights = purifier.deployed().state_dict()
     bank = training.batches.seconds if training.uses_bank() else 0.0
     finish(folder, training, weights, history, scenario=scenario, data=data, bank_seconds=bank)
-    return purifier.deployed()
+    return purifier
 
 
 def harden(
@@ -273,8 +276,8 @@ def harden(
     display: Display,
     processes: Processes = ALONE,
     *,
-    start: VAEPurifier | None,
-) -> VAEPurifier:
+    start: TrainablePurifier | None,
+) -> TrainablePurifier:
     """The purifier after training against attacks on the whole defence, from `start` or from
     scratch."""
     place = folder / "hardening"
@@ -283,7 +286,7 @@ def harden(
     )
     history = loop.run(training, place, display)
     purifier = training.result()
-    weights = purifier.deployed_state()
+    weights = purifier.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)
     return purifier
 

@@ -376,9 +376,10 @@ def test_a_final_classifier_classifies_the_candidates_and_nothing_else(
 
 
 class Blurring:
-    """A user's own purifier: no module, no `image_shape`, one layer."""
+    """A user's own purifier: no module, any image, one layer."""
 
     layers = ("features",)
+    image_shape = None
 
     def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
         (features,) = activations  # (B, 2, H, W)

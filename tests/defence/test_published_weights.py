@@ -25,11 +25,12 @@ from carso import data
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.defence.on_disk import Deployed, purifier_of
-from carso.defence.published_weights import PUBLISHED, find, import_published, modules
+from carso.defence.published_weights import PUBLISHED, find, import_published
 from carso.errors import CarsoError
 from carso.evaluation import by_name
 from carso.evaluation.by_name import Images
 from carso.evaluation.diagnostics import run_diagnostics
+from carso.purifiers.vae.published_parts import published_parts
 from carso.scenario.parser import names, parse, read
 from carso.storage import tensor_files
 
@@ -296,7 +297,7 @@ def test_the_layout_of_the_largest_scenario_fits() -> None:
         purifier = purifier_of(scenario, freeze(classifier), facts.image_shape)
     network = classifier_file(numbers, blocks=4, width=10, classes=200)
     tensor_files.load_into(classifier, network, source="the classifier")
-    for part, module in modules(purifier).items():
+    for part, module in published_parts(purifier).items():
         tensor_files.load_into(module, files[part], source=part)
 
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from carso.defence.aggregation import VIEWS, view
+from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.view import SATURATING, View, averaged
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
-from carso.randomness import normal
+from carso.randomness import Share, normal, shared
 
 SHAPE = (1, 8, 8)
 CLASSES = 4
@@ -36,25 +36,12 @@ class Gaussian:
     """A purifier that adds noise to the image itself, which the classifier's first layer shows."""
 
     layers = ("see",)
-
-    def draw(self, count: int, samples: int, generator: Generator, *, like: Tensor) -> Tensor:
-        return normal((count, samples, *SHAPE), like, generator).transpose(0, 1)
-
-    def decode(self, activations: Sequence[Tensor], noise: Tensor) -> Tensor:
-        return torch.sigmoid(20 * (activations[0] + 0.02 * noise) - 6)
+    image_shape = None
 
     def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        noise = self.draw(len(activations[0]), samples, generator, like=activations[0])
-        return self.decode(activations, noise)
-
-
-class Closed:
-    """The same without a `decode`: all that a purifier must have."""
-
-    layers = ("see",)
-
-    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        return Gaussian().sample(activations, samples, generator)
+        (images,) = activations
+        noise = normal((len(images), samples, *SHAPE), images, generator).transpose(0, 1)
+        return torch.sigmoid(20 * (images + 0.02 * noise) - 6)
 
 
 class Counting(nn.Module):
@@ -94,7 +81,7 @@ def paper_defence() -> Carso:
     network = classifier(8.0)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        purifier = VAEPurifier.around(
+        purifier = purifier_around(
             network, SHAPE, layers=["hidden"], condition=8, latent=8, decoder_width=16
         )
     with torch.no_grad():
@@ -115,13 +102,13 @@ def test_many_draws_take_one_representation_pass(
 ) -> None:
     model = defence()
     passes: list[int] = []
-    represent = model.representation.with_logits
+    represent = model.representation.seen
 
-    def counted(x: Tensor) -> tuple[list[Tensor], Tensor]:
+    def counted(x: Tensor, *, logits: bool) -> tuple[list[Tensor], Tensor | None]:
         passes.append(len(x))
-        return represent(x)
+        return represent(x, logits=logits)
 
-    monkeypatch.setattr(model.representation, "with_logits", counted)
+    monkeypatch.setattr(model.representation, "seen", counted)
     seen(model).clear()
     model.view(name, draws=20)(images())
     assert passes == [6]
@@ -296,16 +283,26 @@ def test_only_views_that_saturate_are_frugal() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_purifier_without_decode_is_enough(name: str) -> None:
-    closed = Carso(classifier(5.0), Closed(), samples=SAMPLES).view(name)
-    opened = defence(5.0).view(name)
+def test_the_frugal_way_back_is_the_plain_one(name: str) -> None:
+    plain, frugal = defence(5.0).view(name), defence(5.0).view(name)
+    plain.frugal, frugal.frugal = False, True
     weights = torch.ones(8)
-    assert not closed.frugal
-    scores, gradient, noise = way_back(closed, mixed(), weights)
-    expected, other, after = way_back(opened, mixed(), weights)
+    scores, gradient, noise = way_back(plain, mixed(), weights)
+    expected, other, after = way_back(frugal, mixed(), weights)
     torch.testing.assert_close(scores, expected, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-9, equal_nan=True)
     assert torch.equal(noise, after)
+
+
+@pytest.mark.parametrize("name", SATURATING)
+def test_a_process_among_many_goes_the_frugal_way_back_with_its_own_noise(name: str) -> None:
+    weights = torch.tensor([1.0, 0.0, math.nan, 1.0])
+    for part in (slice(0, 8, 2), slice(1, 8, 2)):
+        with shared(Share(part, 8)):
+            nan, zero, live = kinds(compared(defence(5.0), name, mixed()[part], weights))
+        assert nan[2]
+        assert zero[1]
+        assert live.any()
 
 
 @pytest.mark.parametrize("name", SATURATING)

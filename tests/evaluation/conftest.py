@@ -24,6 +24,7 @@ class Gaussian:
     """A purifier that adds noise to the image itself, which the classifier's first layer shows."""
 
     layers = ("see",)
+    image_shape = None
 
     def __init__(self, size: float = 0.05) -> None:
         self.size = size

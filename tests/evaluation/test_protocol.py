@@ -207,6 +207,7 @@ class Listening:
     """The small purifier, which writes down the first of the noise of every call."""
 
     layers = ("see",)
+    image_shape = None
 
     def __init__(self, purifier: Any) -> None:
         self.purifier = purifier

@@ -227,3 +227,44 @@ def test_wrong_words_are_one_line(
     unhardened.write_text((place / "mini.toml").read_text().partition("[hardening]")[0])
     fails(capsys, "harden", unhardened, *own[-2:], "--layers", "0", says=["[hardening]"])
     assert not (tmp_path / "run").exists()
+
+
+def test_the_call_and_the_command_are_one_recipe(hardened: Path, place: Path) -> None:
+    """The command's weights come out of `carso.harden` as well, bit for bit."""
+    images = carso.load(hardened, classifier=own_network(place)).scenario.data.set
+    defence = carso.harden(
+        own_network(place),
+        carso.data.load(images),
+        scenario=str(place / "mini.toml"),
+        layers=["0", "3"],
+        epochs=1,
+        eps=0.05,
+    )
+    expected = tensor_files.load(hardened / "hardening.safetensors")
+    found = dict(defence.purifier.state_dict())
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def test_a_purifier_of_another_kind_is_a_word_away(place: Path) -> None:
+    defence = carso.harden(
+        own_network(place),
+        carso.data.load(str(place / "photos")),
+        scenario=str(place / "mini.toml"),
+        layers=["0"],
+        eps=0.05,
+        epochs=1,
+        kind="unet",
+        widths=(4, 6),
+        blocks=(1, 1),
+    )
+    assert type(defence.purifier).__name__ == "UNetPurifier"
+    with pytest.raises(CarsoError, match="'wdths'"):
+        carso.harden(
+            own_network(place),
+            carso.data.load(str(place / "photos")),
+            layers=["0"],
+            eps=0.05,
+            wdths=3,
+        )

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,9 +142,9 @@ def test_hardening_starts_from_the_papers_purifier(
     frozen = carso.Carso(copy.deepcopy(learnt), prepared).classifier
     start = copy.deepcopy(prepared).deployed()
     stage = hardening_stage(settings, bars, frozen, CPU, start=start)
-    assert same(dict(stage.purifier.state_dict()), prepared.deployed_state())
+    assert same(dict(stage.purifier.state_dict()), deepcopy(prepared).deployed().state_dict())
     scratch = hardening_stage(settings, bars, frozen, CPU, start=None)
-    assert not same(dict(scratch.purifier.state_dict()), prepared.deployed_state())
+    assert not same(dict(scratch.purifier.state_dict()), deepcopy(prepared).deployed().state_dict())
     again = hardening_stage(settings, bars, frozen, CPU, start=None)
     assert same(dict(scratch.purifier.state_dict()), dict(again.purifier.state_dict()))
     assert stage.identity != scratch.identity
@@ -271,11 +272,15 @@ def test_harden_is_the_stage_in_one_call(
         copy.deepcopy(prepared),
         bars,
         hardening=HardeningSettings(
+            start="purifier",
             epochs=2,
             batch_size=16,
+            rate=2e-3,
             attack_steps=2,
-            attack_step_size=0.06,
-            eps_epochs=0.5,
+            attack_step_size=0.06,  # three quarters of eps, as in the scenario
+            eps_epochs=0.25,
+            augment="nudge",
+            average=0.999,
             aggregation="anchored",
             anchor=0.5,
             samples=3,

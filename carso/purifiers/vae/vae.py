@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.defence.representation import Representation
 from carso.errors import CarsoError
 from carso.microbatches import in_microbatches
+from carso.purifiers.base import PurifierLoss
+from carso.purifiers.reconstruction import reconstruction_cost
 from carso.purifiers.vae.conditioning import HALF, Conditioning
 from carso.purifiers.vae.decoder import Decoder
+from carso.purifiers.vae.loss import kl_to_prior
 from carso.purifiers.vae.posterior import Posterior
 from carso.randomness import normal
 
@@ -56,19 +58,6 @@ class VAEPurifier(nn.Module):
             image_shape, latent=latent, condition=condition, mean=mean, std=std
         )
 
-    @classmethod
-    def around(
-        cls,
-        classifier: nn.Module,
-        image_shape: tuple[int, int, int],
-        *,
-        layers: Sequence[str],
-        **settings: Any,
-    ) -> VAEPurifier:
-        """A purifier for the activations of `classifier` at `layers`, whatever their shapes."""
-        shapes = Representation(classifier, layers).shapes(image_shape)
-        return cls(image_shape, layers=layers, shapes=shapes, **settings)
-
     def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
         """`samples` candidates per image, (N, B, C, H, W) in [0, 1]; z comes from the prior.
 
@@ -90,6 +79,11 @@ class VAEPurifier(nn.Module):
         candidates = in_microbatches(self.decoder, noise.flatten(0, 1), repeated.flatten(0, 1))
         return candidates.unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
 
+    def pixel_logits(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
+        """One candidate per image before the sigmoid, (B, C, H, W); z comes from the prior."""
+        latent = self.draw(len(activations[0]), 1, generator, like=activations[0])[0]
+        return self.decoder.logits(latent, self.conditioning(activations)).float()
+
     def reconstruct(
         self, images: Tensor, activations: Sequence[Tensor], generator: Generator
     ) -> Reconstruction:
@@ -105,13 +99,29 @@ class VAEPurifier(nn.Module):
             logits=self.decoder.logits(latent, condition), mean=mean, logvar=logvar
         )
 
-    def deployed(self) -> VAEPurifier:
+    def loss(
+        self,
+        images: Tensor,
+        clean: Tensor,
+        activations: Sequence[Tensor],
+        generator: Generator,
+        *,
+        beta: float,
+        free_bits: float,
+    ) -> PurifierLoss:
+        """The loss of section 5.1: binary cross-entropy plus `beta` times the KL divergence."""
+        result = self.reconstruct(images, activations, generator)
+        cost = reconstruction_cost(result.logits.float(), clean).sum()
+        mean, logvar = result.mean.float(), result.logvar.float()  # in 16 bits a small KL is noise
+        divergence = penalty = kl_to_prior(mean, logvar).sum()
+        if free_bits:
+            penalty = kl_to_prior(mean, logvar, free_bits=free_bits).sum()
+        return PurifierLoss(
+            total=cost + beta * penalty, terms={"reconstruction": cost, "kl": divergence}
+        )
+
+    def deployed(self) -> Self:
         """This purifier without its posterior, in evaluation mode and without gradients of its
         own."""
         self.posterior = None
         return self.eval().requires_grad_(False)
-
-    def deployed_state(self) -> dict[str, Tensor]:
-        """The tensors that inference needs."""
-        state = self.state_dict()
-        return {name: value for name, value in state.items() if not name.startswith("posterior.")}

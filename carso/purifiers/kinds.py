@@ -1,0 +1,63 @@
+"""From the kind of a purifier, as a scenario names it, to one that is built, untrained."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from carso.errors import CarsoError
+from carso.purifiers.base import TrainablePurifier
+from carso.purifiers.unet.unet import UNetPurifier
+from carso.purifiers.vae.vae import VAEPurifier
+
+KINDS: dict[str, Any] = {"vae": VAEPurifier, "unet": UNetPurifier}
+"""Each is built as `carso.purifiers.base` says; what it has of settings is in
+`carso.scenario.purifier_settings`."""
+STANDARDISES = ("vae",)
+"""Kinds that see images in training, and so want mean and std of their channels."""
+
+
+def build(
+    kind: str,
+    image_shape: tuple[int, int, int],
+    *,
+    layers: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
+    mean: Sequence[float] = (0.0,),
+    std: Sequence[float] = (1.0,),
+    **settings: Any,
+) -> TrainablePurifier:
+    """A purifier of this kind for activations of these `shapes`; `mean` and `std` of the images
+    matter in training only."""
+    if kind in STANDARDISES:
+        settings |= {"mean": mean, "std": std}
+    make = KINDS.get(kind) or of_user(kind)
+    try:
+        return make(image_shape, layers=layers, shapes=shapes, **settings)  # type: ignore[no-any-return]
+    except TypeError as error:
+        if kind in KINDS:
+            raise
+        raise CarsoError(f"[purifier] kind = {kind!r} cannot be built: {error}") from error
+
+
+def of_user(kind: str) -> Any:
+    """The class that "module:Class" names, from wherever Python finds modules or from the working
+    directory; a scenario file's own folder is one of the former once it has been read."""
+    module_name, colon, class_name = kind.partition(":")
+    if not colon:
+        raise CarsoError(f"no purifier of kind {kind!r}; known: {', '.join(KINDS)}, module:Class")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise CarsoError(
+            f"[purifier] kind = {kind!r}: {error}; the folder of {module_name}.py must be the "
+            "scenario file's, the working directory or on PYTHONPATH"
+        ) from error
+    if class_name not in vars(module):
+        raise CarsoError(f"[purifier] kind = {kind!r}: {module.__file__} has no {class_name}")
+    return vars(module)[class_name]
