@@ -98,6 +98,7 @@ class Secret:
     """A purifier whose state nobody can read."""
 
     layers = ("see",)
+    image_shape = None
 
     def __init__(self, size: float = 0.05) -> None:
         self.noise = lambda images: size * torch.zeros_like(images)
