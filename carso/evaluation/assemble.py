@@ -11,7 +11,7 @@ from torch import Tensor
 
 from carso.evaluation.diagnostics.gradient_health import health, reasons_against
 from carso.evaluation.evaluation import Evaluation, Outcome
-from carso.evaluation.identity import examples_identity
+from carso.evaluation.fingerprints import examples_identity
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import AttackResults
 from carso.evaluation.record import FEW, FORMAT, attack_settings

@@ -19,13 +19,13 @@ from carso.evaluation.assemble import assembled
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.run_diagnostics import run_diagnostics
 from carso.evaluation.evaluation import Evaluation
-from carso.evaluation.gallery import gallery
-from carso.evaluation.identity import (
+from carso.evaluation.fingerprints import (
     examples_identity,
     images_identity,
     model_identity,
     weights,
 )
+from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.preparation import (
     as_found,
