@@ -23,7 +23,8 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     PurifierTrainingSettings,
 )
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
+from carso.threats.registry import DEFAULT, threat_of
 from carso.training.anchoring import choose
 from carso.training.batches import AdversarialBatches
 from carso.training.hardening import HardeningStage
@@ -36,7 +37,9 @@ def fit(
     data: ImageData,
     *,
     layers: Sequence[str],
-    eps: float,
+    eps: float | None = None,
+    norm: str = DEFAULT,
+    threat: Threat | None = None,
     epochs: int = 10,
     samples: int = 8,
     batch_size: int = 128,
@@ -55,7 +58,7 @@ def fit(
     whose weights do not change: it is frozen in place. `layers` names the activations that the
     purifier reads. A classifier that labels validation images no better than a guess is refused,
     unless `check_accuracy` is off."""
-    place, threat = torch.device(device), Linf(eps=eps)
+    place, threat = torch.device(device), threat_of(threat, norm=norm, eps=eps)
     frozen = freeze(classifier).to(place)
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
@@ -66,7 +69,7 @@ def fit(
             frozen, data.image_shape, layers=layers, mean=data.mean, std=data.std, **sizes
         )
     attacks = BatchAttackSettings(
-        fraction=fraction, steps=steps, step_size=2.5 * eps / max(1, steps), bank="memory"
+        fraction=fraction, steps=steps, step_size=2.5 * threat.eps / max(1, steps), bank="memory"
     )
     training = PurifierTrainingSettings(
         epochs=epochs,
@@ -101,7 +104,9 @@ def harden(
     data: ImageData,
     *,
     layers: Sequence[str],
-    eps: float,
+    eps: float | None = None,
+    norm: str = DEFAULT,
+    threat: Threat | None = None,
     epochs: int = 8,
     start: VAEPurifier | None = None,
     steps: int = 2,
@@ -122,7 +127,7 @@ def harden(
     its own logits count is then chosen on validation images. A classifier that labels those no
     better than a guess is refused, unless `check_accuracy` is off.
     """
-    place, threat = torch.device(device), Linf(eps=eps)
+    place, threat = torch.device(device), threat_of(threat, norm=norm, eps=eps)
     frozen = freeze(classifier).to(place)
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
@@ -132,7 +137,8 @@ def harden(
     sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
     with seeded(seed, "hardening", "weights"):
         purifier = start or VAEPurifier.around(frozen, data.image_shape, layers=layers, **sizes)
-    chosen = {"attack_step_size": 1.5 * eps / max(1, steps), "eps_epochs": epochs / 4, **settings}
+    size = 1.5 * threat.eps / max(1, steps)
+    chosen = {"attack_step_size": size, "eps_epochs": epochs / 4, **settings}
     hardening = HardeningSettings(epochs=epochs, attack_steps=steps, **chosen)
     stage = HardeningStage(
         frozen,

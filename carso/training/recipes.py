@@ -9,7 +9,6 @@ from pathlib import Path
 from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
 from carso.scenario.schema import Scenario
-from carso.threats.linf import Linf
 
 
 def hardening_scenario(
@@ -32,7 +31,7 @@ def hardening_scenario(
     if code and not layers:
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
     network = settled(scenario.classifier, classifier)
-    threat = scenario.threat if eps is None else Linf(eps=eps)
+    threat = scenario.threat if eps is None else scenario.threat.with_eps(eps)
     scale = threat.eps / scenario.threat.eps
     return replace(
         scenario,
@@ -43,7 +42,7 @@ def hardening_scenario(
             own,
             epochs=own.epochs if epochs is None else epochs,
             eps=own.eps * scale,
-            attack_step_size=min(1.0, own.attack_step_size * scale),
+            attack_step_size=own.attack_step_size * scale,
         ),
         threat=threat,
     )

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 import carso
-from carso.attacks.auto_attack import AutoAttack
+from carso.attacks.autoattack import AutoAttack
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
