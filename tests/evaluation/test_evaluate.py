@@ -281,10 +281,10 @@ def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
     path = tmp_path / "worst.safetensors"
     record = evaluated(defence, images, labels, save_examples=path)
     kept = read_examples(path)
-    assert torch.equal(kept["images"], images)
-    assert torch.equal(kept["labels"], labels)
-    assert float(kept["eps"]) == EPS
-    sizes = (kept["examples"] - images).abs().amax(dim=(1, 2, 3))
+    assert torch.equal(kept.images, images)
+    assert torch.equal(kept.labels, labels)
+    assert (kept.norm, kept.eps) == ("Linf", EPS)
+    sizes = (kept.examples - images).abs().amax(dim=(1, 2, 3))
     assert sizes.max() <= EPS + 1e-6
     assert record["images"]["worst_size"] == pytest.approx(sizes.tolist(), abs=1e-5)
     fresh = verdict(

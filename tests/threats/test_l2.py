@@ -1,4 +1,4 @@
-"""The Euclidean ball: what is projected or drawn lies in it, and steps have the length asked for."""
+"""The Euclidean ball: what is projected or drawn lies in it; a step has the length asked for."""
 
 import math
 
