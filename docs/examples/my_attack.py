@@ -15,7 +15,7 @@ import carso
 from carso import data
 from carso.attacks.base import AttackFacts, Model, verified
 from carso.attacks.margin import WorstSoFar
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, margin
 from carso.threats.base import Threat
 
@@ -52,11 +52,11 @@ def suite(tries: int = 20) -> Suite:
         name="stripes",
         what=f"the worst of {tries} patterns of stripes",
         attack=Stripes(tries=tries),
-        through=Through(),
+        through=AttackedView(),
     )
     return Suite(
         name="stripes and margin",
-        attacks=(mine, margin(20, 1, Through())),
+        attacks=(mine, margin(20, 1, AttackedView())),
         effort=Effort(images=50, steps=15, queries=30, eps=(0.0, 1.0, 2.0)),
     )
 

@@ -15,7 +15,7 @@ from carso.attacks.base import AttackFacts, Model, warn
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import Through
+from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, standard
 from carso.evaluation.suites import suite
 from carso.report.record_tables import difference, summary
@@ -144,7 +144,7 @@ class Own:
 
 def with_own(attack: Any) -> Suite:
     plan = suite("tiny", seed=0, samples=1)
-    mine = PlannedAttack(name="own", what="my own", attack=attack, through=Through())
+    mine = PlannedAttack(name="own", what="my own", attack=attack, through=AttackedView())
     return replace(plan, name="own", attacks=(mine, *plan.attacks))
 
 
