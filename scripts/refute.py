@@ -74,6 +74,7 @@ def run(
             pixels[index],
             labels[index],
             eps=record["threat"]["eps"],
+            norm=record["threat"]["norm"],
             suite=long_attacks(record["suite"]["samples"]),
             seed=seed,
             draws=record["suite"]["draws"],

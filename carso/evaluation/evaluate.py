@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from carso.attacks.saved import read_examples
+from carso.attacks.saved import Examples, read_examples, write_examples
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation import record as records
@@ -34,11 +34,11 @@ from carso.evaluation.preparation import (
     planned,
     prepared,
 )
-from carso.evaluation.protocol import AttackResults, Counted, run_attacks
+from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.resume import FinishedResults, begun
-from carso.storage import tensor_files
 from carso.storage.provenance import provenance
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
+from carso.threats.registry import DEFAULT, threat_of
 
 CHUNK = 100
 DRAWS = 5
@@ -53,7 +53,9 @@ def evaluate(
     images: Tensor,
     labels: Tensor,
     *,
-    eps: float,
+    eps: float | None = None,
+    norm: str = DEFAULT,
+    threat: Threat | None = None,
     suite: str | Suite = "",
     attacks: Sequence[str] = (),
     examples: Path | str | None = None,
@@ -74,7 +76,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """The record of an evaluation of `model` on `images` (B, C, H, W) in [0, 1].
 
-    `model` is a `Carso` defence, or any module from images to logits. `suite` is quick, paper,
+    `model` is a `Carso` defence, or any module from images to logits. An attacker may go as far as
+    `eps` in `norm`, or as a `threat` of your own says. `suite` is quick, paper,
     adaptive, full or standard (default: quick for a defence, standard, which is AutoAttack, for a
     classifier) or a `Suite` of your own; `attacks` picks some of its attacks, or others, by name;
     `examples` evaluates the adversarial images that another call has written to `save_examples`
@@ -89,11 +92,11 @@ def evaluate(
     path, kept_examples = (None if place is None else Path(place) for place in (out, save_examples))
     check_request(model, draws=draws, samples=samples, chunk=chunk)
     check_places(path, kept_examples, processes)
-    about = about or {}
+    about, ball = about or {}, threat_of(threat, norm=norm, eps=eps)
 
     def request(samples: int) -> Request:
         evaluation, gradient_cosine = prepared(
-            model, images, labels, threat=Linf(eps=eps), name=name, seed=seed, draws=draws,
+            model, images, labels, threat=ball, name=name, seed=seed, draws=draws,
             samples=samples, device=torch.device(device), processes=processes,
         )  # fmt: skip
         plan = planned(evaluation, suite, tuple(attacks), examples)
@@ -172,7 +175,12 @@ def computed(
     record = cast(dict[str, Any], records.finite({**record, "gallery": shown}))
     processes.barrier()  # everyone has read what is finished
     if processes.is_first and save_examples is not None:
-        write_examples(save_examples, evaluation, results)
+        ball = evaluation.threat
+        found = Examples(
+            images=evaluation.images, labels=evaluation.labels, examples=results.worst.examples,
+            norm=ball.norm, eps=ball.eps,
+        )  # fmt: skip
+        write_examples(save_examples, found)
     if processes.is_first and path is not None:
         records.write(path, record)
         finished.remove()
@@ -209,24 +217,11 @@ def settings_of(evaluation: Evaluation, plan: Suite, *, chunk: int, weights: str
             "independent": plan.independent,
             "diagnostics": asdict(plan.effort),
         },
-        "attacks": [(p.name, p.what, str(p.through), str(p.attack)) for p in plan.attacks],
-        "threat": {"norm": "Linf", "eps": evaluation.threat.eps},
+        "attacks": [(p.name, p.what, str(p.through), p.attack.identity()) for p in plan.attacks],
+        "threat": {"norm": evaluation.threat.norm, "eps": evaluation.threat.eps},
         "seed": evaluation.seed,
         "data": images_identity(evaluation.images, evaluation.labels),
     }
-
-
-def write_examples(path: Path, evaluation: Evaluation, results: AttackResults) -> None:
-    """The worst example of each image, for other evaluations."""
-    tensor_files.save(
-        path,
-        {
-            "images": evaluation.images,
-            "labels": evaluation.labels,
-            "examples": results.worst.examples,
-            "eps": torch.tensor(evaluation.threat.eps, dtype=torch.float64),
-        },
-    )
 
 
 def holds(path: Path | None, record: dict[str, Any]) -> bool:
@@ -234,4 +229,4 @@ def holds(path: Path | None, record: dict[str, Any]) -> bool:
     if path is None:
         return True
     wanted = record.get("worst_examples")
-    return path.exists() and wanted == examples_identity(read_examples(path)["examples"])
+    return path.exists() and wanted == examples_identity(read_examples(path).examples)
