@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from carso.errors import CarsoError
 from carso.randomness import Share, shared
+from carso.storage.locks import exclusive
 
 if TYPE_CHECKING:  # a process that is alone does not need it
     from lightning_fabric import Fabric
@@ -144,6 +146,18 @@ class Processes:
         except CarsoError as error:
             error.alone = True
             raise
+
+    @contextmanager
+    def exclusively(self, folder: Path, what: str) -> Iterator[None]:
+        """Within it, `folder` belongs to the processes of this run; the first one holds the lock,
+        and where it cannot have it, all stop."""
+        with ExitStack() as stack:
+            if self.is_first:
+                lock = exclusive(folder, what)
+                self.first_then_others(lambda: stack.enter_context(lock))
+            else:
+                self.first_then_others(lambda: None)
+            yield
 
     def all_equal(self, value: Any) -> bool:
         """Whether all processes have the same value."""

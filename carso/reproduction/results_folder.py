@@ -12,7 +12,7 @@ from carso.errors import CarsoError
 from carso.evaluation.record import read as read_record
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in
-from carso.scenario.parser import as_table
+from carso.threats.registry import DEFAULT
 
 Record = dict[str, Any]
 NORM = "Linf"
@@ -109,7 +109,7 @@ class ResultsFolder:
         asked = {
             "suite": measurement.attacked_by,
             "images": measurement.images,
-            "norm": as_table(settings)["threat"].get("norm", NORM),
+            "norm": settings.threat.norm,
             "eps": settings.threat.eps if measurement.eps is None else measurement.eps,
             "seed": self.seed,
             "kind": "classifier" if defence.bare else "defence",
@@ -143,7 +143,7 @@ def found_in(record: Record) -> dict[str, Any]:
     return {
         "suite": record["suite"]["name"],
         "images": record["data"]["count"],
-        "norm": record["threat"].get("norm", NORM),
+        "norm": record["threat"].get("norm", DEFAULT),
         "eps": record["threat"]["eps"],
         "seed": record["seed"],
         "kind": record["subject"]["kind"],

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from pytorch_optimizer import RAdam
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import PGD
 from carso.attacks.margin import margins
+from carso.attacks.pgd import PGD
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
 from carso.defence.aggregation import join
@@ -32,7 +32,7 @@ from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.timing import ratio
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
@@ -58,7 +58,7 @@ class HardeningStage:
         data: ImageData,
         *,
         hardening: HardeningSettings,
-        threat: Linf,
+        threat: Threat,
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
@@ -227,10 +227,11 @@ class HardeningStage:
         return self.step < self.hardening.reconstruct_epochs * self.steps()
 
     @property
-    def training_threat(self) -> Linf:
-        return Linf(eps=self.hardening.eps) if self.hardening.eps else self.threat
+    def training_threat(self) -> Threat:
+        own = self.hardening.eps
+        return self.threat.with_eps(own) if own else self.threat
 
-    def threat_now(self) -> Linf:
+    def threat_now(self) -> Threat:
         """The ball of the training attacks, which grows over the first epochs where asked."""
         growing = self.hardening.eps_epochs * self.steps()
         grown = self.step + 1 - self.hardening.reconstruct_epochs * self.steps()

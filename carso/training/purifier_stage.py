@@ -10,7 +10,7 @@ import torch
 from pytorch_optimizer import Lookahead, RAdam
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import PGD
+from carso.attacks.pgd import PGD
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.defence.defence import Carso
@@ -21,7 +21,7 @@ from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
 from carso.scenario.training_settings import PurifierTrainingSettings
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.training.batches import AdversarialBatches
 from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training.schedules import kl_weight, three_phase
@@ -43,7 +43,7 @@ class PurifierStage:
         data: ImageData,
         *,
         training: PurifierTrainingSettings,
-        threat: Linf,
+        threat: Threat,
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
