@@ -15,8 +15,6 @@ from carso.reproduction.times import minutes_of, times_in
 from carso.threats.registry import DEFAULT
 
 Record = dict[str, Any]
-NORM = "Linf"
-"""Where none is said."""
 ITSELF = "itself"
 """Who answers where it is not the classifier of another run."""
 
