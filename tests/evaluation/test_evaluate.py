@@ -288,11 +288,11 @@ def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
     assert sizes.max() <= EPS + 1e-6
     assert record["images"]["worst_size"] == pytest.approx(sizes.tolist(), abs=1e-5)
     fresh = verdict(
-        AttackedDefence(defence), kept["examples"], labels, draws=5, seed=0, path=("final", 0)
+        AttackedDefence(defence), kept.examples, labels, draws=5, seed=0, path=("final", 0)
     )
     assert record["images"]["worst_right"] == fresh.right.tolist()
     untouched = [name == "" for name in record["images"]["worst_attack"]]
-    assert torch.equal(kept["examples"][untouched], images[untouched])
+    assert torch.equal(kept.examples[untouched], images[untouched])
 
 
 def test_examples_are_tried_on_another_defence(
