@@ -9,7 +9,7 @@ the whole batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a process that is alone does not need it
     from lightning_fabric import Fabric
 
 Made = TypeVar("Made")
-Network = TypeVar("Network", bound=nn.Module)
+Network = TypeVar("Network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,6 @@ class Processes:
                 torch.distributed.all_reduce(tensor)
         return tensor
 
-    def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace the gradients by their sums over the processes, in one message."""
-        if self.world_size == 1:
-            return
-        learning = [p for p in parameters if p.requires_grad]
-        for parameter in learning:
-            if parameter.grad is None:  # no image of this part reached it
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in learning if p.grad is not None]
-        flat = self.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, values in zip(gradients, torch.split(flat, sizes), strict=True):
-            gradient.copy_(values.view_as(gradient))
-
     def data_parallel(self, module: Network, *methods: str) -> Network:
         """`module` for passes whose gradients are to be those of all processes: its forward, and
         what `methods` names. Other passes, such as an attack's, go through `module` itself.
@@ -95,7 +81,7 @@ class Processes:
         """
         if self.fabric is None:
             return module
-        wrapped = self.fabric.setup_module(module, move_to_device=False)
+        wrapped = self.fabric.setup_module(cast(nn.Module, module), move_to_device=False)
         for method in methods:
             wrapped.mark_forward_method(method)
         return cast(Network, wrapped)

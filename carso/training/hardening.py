@@ -79,6 +79,7 @@ class HardeningStage:
         self.processes = processes
         synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device).requires_grad_(True)
+        self.learning = processes.data_parallel(self.purifier, "pixel_logits")
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
         self.defence = self.around(classifier, self.purifier, samples=1)
         self.judged = self.around(classifier, self.averaged, samples=hardening.samples)
@@ -171,8 +172,7 @@ class HardeningStage:
         whole = weight * self.hardening.reconstruction * cost
         if not self.rebuilding:
             whole = whole + weight * loss
-        whole.backward()  # type: ignore[no-untyped-call]
-        self.processes.all_reduce_gradients(self.purifier.parameters())
+        self.processes.backward(whole)
         self.optimiser.step()
         self.step += 1
         average(
@@ -262,10 +262,10 @@ class HardeningStage:
         defence, settings = self.defence, self.hardening
         with torch.no_grad():
             activations, own = defence.representation.seen(inputs, logits=defence.own_counts)
-        pixels = self.purifier.pixel_logits(activations, defence.noise)
+        pixels = self.learning.pixel_logits(activations, defence.noise)
         cost = reconstruction_cost(pixels, clean).mean()
         if settings.spread:
-            other = self.purifier.pixel_logits(activations, defence.noise)
+            other = self.learning.pixel_logits(activations, defence.noise)
             cost = cost + alikeness(pixels.sigmoid(), other.sigmoid(), wanted=settings.spread)
         if settings.features:
             seen, logits = defence.representation.with_logits(pixels.sigmoid())

@@ -58,6 +58,7 @@ class PurifierStage:
         self.classifier = freeze(classifier).to(device)
         synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device)
+        self.learning = processes.data_parallel(self.purifier, "loss")
         self.representation = Representation(self.classifier, purifier.layers)
         self.batches = batches
         self.optimiser = optimiser(purifier, training)
@@ -116,13 +117,12 @@ class PurifierStage:
     ) -> Row:
         """The same when the activations of the mixed images are known."""
         with self.processes.autocast(self.device):
-            cost = self.purifier.loss(
+            cost = self.learning.loss(
                 mixed, clean, activations, source, beta=beta, free_bits=self.training.free_bits
             )
         loss = cost.total
         self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.processes.all_reduce_gradients(self.purifier.parameters())
+        self.processes.backward(loss)
         self.optimiser.step()
         number = torch.full_like(loss, len(clean))
         sums = torch.stack([*cost.terms.values(), loss, number]).detach()
