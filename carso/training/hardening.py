@@ -9,7 +9,6 @@ latent code comes from the prior, as in use; the posterior plays no part.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,8 @@ from carso.threats.base import Threat
 from carso.timing import ratio
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
-from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training.epoch_cursor import EpochCursor, batches_in
+from carso.training.loop import FIRST_STEPS, Row
 from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 from carso.training.schedules import one_cycle
 from carso.training.temperature import fitted_temperature
@@ -91,6 +91,7 @@ class HardeningStage:
         )
         self.step = 0
         self.first_losses: list[float] = []
+        self.cursor = EpochCursor(len(data.train), hardening.batch_size, processes)
         self.best: dict[str, Tensor] = {}
         self.best_accuracy = -1.0
         self.waited = 0
@@ -122,21 +123,17 @@ class HardeningStage:
         """One pass over the training images, then the averaged weights on validation images."""
         source = generator(self.seed, self.name, "epoch", number)
         self.defence.noise = generator(self.seed, self.name, "noise", number)
-        totals, count = torch.zeros(3), 0
-        began = time.perf_counter()
-        for indices in shuffled(
-            len(self.data.train), self.hardening.batch_size, source, self.processes
-        ):
+        cursor = self.cursor
+        cursor.begin(order=source, noise=self.defence.noise)
+        for indices in cursor.batches(advance):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
                 found = self.update(own, answers, source, weight=len(own) / len(images))
-            totals += len(indices) * found
-            count += len(indices)
-            advance()
-        speed = count / (time.perf_counter() - began)
-        loss, cost, right = (totals / count).tolist()
+            cursor.add(found=len(indices) * found)
+        count, speed = cursor.seen, cursor.seen / cursor.elapsed()
+        loss, cost, right = (cursor.totals["found"] / count).tolist()
         return {
             "loss": loss,
             "reconstruction": cost,
