@@ -19,9 +19,12 @@ class EpochCursor:
     A stage has one, which it begins anew in each epoch and takes its batches from.
     """
 
-    def __init__(self, count: int, batch_size: int, processes: Processes = ALONE) -> None:
-        """For epochs of `count` images."""
+    def __init__(
+        self, count: int, batch_size: int, processes: Processes = ALONE, *, repeats: int = 1
+    ) -> None:
+        """For epochs of `count` images, with so many steps (`repeats`) on each batch."""
         self.count, self.batch_size, self.processes = count, batch_size, processes
+        self.repeats = repeats
         self.streams: dict[str, Generator] = {}
         self.clear()
 
@@ -47,12 +50,14 @@ class EpochCursor:
         self.began = time.perf_counter() - self.seconds
 
     def batches(self, advance: Callable[[], None]) -> Iterator[Tensor]:
-        """The indices of each batch that is left, with `advance()` after what is done with it."""
+        """The indices of each batch that is left, with `advance()` for each step on it, once all
+        are done: there is no going on in the midst of a batch."""
         for indices in self.batches_of_epoch[self.done :]:
             yield indices
             self.done += 1
             self.seen += len(indices)
-            advance()
+            for _ in range(self.repeats):
+                advance()
 
     def add(self, **sums: Any) -> None:
         """Add numbers or tensors to the epoch's running totals."""

@@ -154,15 +154,17 @@ def epoch(
     stage: Stage, number: int, display: Display, after_step: Callable[[], None] = lambda: None
 ) -> Row:
     """One epoch, or what is left of it, and its row, with the time that all of it took."""
-    show = display.start(stage.name, number, stage.epochs, stage.steps(), stage.cursor.done)
-    began = time.perf_counter() - stage.cursor.seconds
+    cursor = stage.cursor
+    done = cursor.done * cursor.repeats
+    show = display.start(stage.name, number, stage.epochs, stage.steps(), done)
+    began = time.perf_counter() - cursor.seconds
 
     def advance() -> None:
         after_step()
         show()
 
     row = stage.epoch(number, advance)
-    stage.cursor.clear()
+    cursor.clear()
     for column, value in row.items():
         if not math.isfinite(value):
             raise CarsoError(

@@ -185,13 +185,16 @@ def test_a_resumed_hardening_has_the_bits_of_one_that_was_not_interrupted(
 
 
 @pytest.mark.usefixtures("short_validation")
-@pytest.mark.parametrize("way", [{"augment": "flip-shift"}, {"loss": "trades", "spread": 0.1}])
+@pytest.mark.parametrize(
+    "way", [{"augment": "flip-shift"}, {"loss": "trades", "spread": 0.1}, {"replays": 2}]
+)
 def test_a_hardening_that_is_stopped_within_epochs_goes_on_there_with_the_same_bits(
     way: dict[str, Any], new_stage: Make, tmp_path: Path
 ) -> None:
     straight, resumed = new_stage(epochs=2, **way), new_stage(epochs=2, **way)
     expected = train_in_memory(straight, Quiet())
-    for epoch, step in ((0, 1), (0, 3), (1, 2)):
+    steps = straight.steps()
+    for epoch, step in ((0, 2), (0, steps), (1, steps - 1)):
         stopped = new_stage(epochs=2, **way)
         with pytest.raises(Interrupted):
             run(stopped, tmp_path, Watching(stopped, stop=epoch, step=step), minutes=0)
