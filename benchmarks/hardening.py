@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 
 from carso import data
-from carso.attacks.gradient import cross_entropy_gradient
+from carso.attacks.pgd import cross_entropy_gradient
 from carso.defence.on_disk import folder_of, stored
 from carso.randomness import generator
 from carso.scenario import parser

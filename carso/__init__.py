@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from carso.evaluation.evaluate import evaluate
     from carso.purifiers.vae.vae import VAEPurifier
     from carso.storage.tensor_files import load_weights
+    from carso.threats.l2 import L2
     from carso.threats.linf import Linf
     from carso.training.fit import fit, harden
 
 HOMES = {
     "Carso": "carso.defence.defence",
     "CarsoError": "carso.errors",
+    "L2": "carso.threats.l2",
     "Linf": "carso.threats.linf",
     "VAEPurifier": "carso.purifiers.vae.vae",
     "Representation": "carso.defence.representation",
@@ -43,6 +45,7 @@ HOMES = {
 __all__ = [
     "Carso",
     "CarsoError",
+    "L2",
     "Linf",
     "VAEPurifier",
     "Representation",

@@ -112,7 +112,7 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
                 defence.classifier if scene.bare else defence,
                 images,
                 labels,
-                eps=defence.scenario.threat.eps,
+                threat=defence.scenario.threat,
                 suite=published_attacks(examples) if scene.published else short_attacks(seed),
                 seed=seed,
                 name=scene.defence,
@@ -129,7 +129,7 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
         write(folder / f"{scene.record}.json", records[-1])
     drawn = folder / "candidates.png"
     paper = load(SCENES[0].defence, seed=seed)
-    draw(paper, images, read_examples(examples)["examples"], labels, drawn)
+    draw(paper, images, read_examples(examples).examples, labels, drawn)
     page = folder / "index.html"
     write_page(records, page)
     return Demo(records=tuple(records), picture=drawn, page=page)

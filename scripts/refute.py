@@ -25,7 +25,7 @@ from carso.defence.on_disk import folder_of, load, stored
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import Images
 from carso.evaluation.evaluate import evaluate
-from carso.evaluation.identity import weights
+from carso.evaluation.fingerprints import weights
 from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin
 from carso.evaluation.record import read
 from carso.report.progress import progress
@@ -74,6 +74,7 @@ def run(
             pixels[index],
             labels[index],
             eps=record["threat"]["eps"],
+            norm=record["threat"]["norm"],
             suite=long_attacks(record["suite"]["samples"]),
             seed=seed,
             draws=record["suite"]["draws"],

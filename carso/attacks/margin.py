@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import Model, verified
+from carso.attacks.base import AttackFacts, Model, identity_of, verified
 from carso.errors import CarsoError
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 
 def margins(scores: Tensor, labels: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ class WorstSoFar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Margin:
-    """Signed momentum descent on the margin, from random starts."""
+    """Steepest descent on the margin with momentum, from random starts."""
 
     steps: int = 40
     restarts: int = 1
@@ -71,11 +72,14 @@ class Margin:
             )
 
     @property
-    def period(self) -> int:
-        return self.steps
+    def facts(self) -> AttackFacts:
+        return AttackFacts(period=self.steps, direct_steps=self.steps)
+
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self)
 
     def __call__(
-        self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
     ) -> Tensor:
         worst = WorstSoFar(model, images, labels)
         for _ in range(self.restarts):
@@ -88,7 +92,7 @@ class Margin:
         return verified(worst.examples, images, threat)
 
     def descend(
-        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, threat: Linf
+        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, threat: Threat
     ) -> tuple[Tensor, Tensor]:
         """The last iterate, and the one whose margin was smallest when it was met."""
         current, velocity = start, torch.zeros_like(start)
@@ -110,13 +114,13 @@ class Margin:
             velocity = self.momentum * velocity + gradient / scale
             decay = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
             size = self.step_share * threat.eps * decay
-            current = threat.project(current - size * velocity.sign(), images)
+            current = threat.project(current - threat.ascend(velocity, size), images)
         return current, best
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """Random points of the ball, every other one a corner: what an attack without a gradient gets.
+    """Random points of the ball, every other one on its edge: what one gets without a gradient.
 
     A gradient attack that does no better than this has no gradient worth the name.
     """
@@ -124,17 +128,21 @@ class Noise:
     tries: int = 20
 
     @property
-    def period(self) -> int:
-        return 0
+    def facts(self) -> AttackFacts:
+        return AttackFacts(black_box=True)
+
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self)
 
     def __call__(
-        self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
     ) -> Tensor:
         worst = WorstSoFar(model, images, labels)
         everything = torch.arange(len(images), device=images.device)
         for number in range(self.tries):
             point = threat.random_start(images, generator)
             if number % 2:
-                point = threat.project(images + threat.eps * (point - images).sign(), images)
+                outward = threat.ascend(point - images, threat.eps)
+                point = threat.project(images + outward, images)
             worst.offer(point, everything)
         return verified(worst.examples, images, threat)

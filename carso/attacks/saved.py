@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import Model, verified
+from carso.attacks.base import AttackFacts, Model, verified
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
-from carso.threats.linf import ROUNDING, Linf
+from carso.threats.base import ROUNDING, Threat
+from carso.threats.registry import DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,11 +24,25 @@ class Saved:
     digest: str
     """Of the file's content: two files of the same name are not the same attack."""
     eps: float
+    norm: str = DEFAULT
     table: dict[bytes, Tensor] = field(repr=False)
 
+    @property
+    def facts(self) -> AttackFacts:
+        return AttackFacts()
+
+    def identity(self) -> dict[str, Any]:
+        norm = {} if self.norm == DEFAULT else {"norm": self.norm}
+        settings = {"source": self.source, "digest": self.digest, "eps": self.eps, **norm}
+        return {"attack": "Saved", **settings}
+
     def __call__(
-        self, model: Model, images: Tensor, labels: Tensor, *, threat: Linf, generator: Generator
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
     ) -> Tensor:
+        if self.norm != threat.norm:
+            raise CarsoError(
+                f"{self.source} was made in {self.norm}, and {threat.norm} is evaluated"
+            )
         if self.eps > threat.eps + ROUNDING:
             raise CarsoError(
                 f"{self.source} was made with eps = {self.eps:g}, more than the {threat.eps:g} "
@@ -47,25 +63,56 @@ def key(image: Tensor) -> bytes:
     return bytes(image.detach().cpu().contiguous().numpy().tobytes())
 
 
-def read_examples(path: Path) -> dict[str, Tensor]:
-    """Images, labels, examples and eps of a file that `evaluate(save_examples=...)` wrote."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examples:
+    """Adversarial images in a file, and the threat that they were made under."""
+
+    images: Tensor
+    labels: Tensor
+    examples: Tensor
+    norm: str
+    eps: float
+
+
+def write_examples(path: Path, found: Examples) -> None:
+    """The file that `read_examples` reads; the default norm is not said, as in earlier files."""
+    tensors = {
+        "images": found.images,
+        "labels": found.labels,
+        "examples": found.examples,
+        "eps": torch.tensor(found.eps, dtype=torch.float64),
+    }
+    if found.norm != DEFAULT:
+        tensors["norm"] = torch.tensor(list(found.norm.encode()), dtype=torch.uint8)
+    tensor_files.save(path, tensors)
+
+
+def read_examples(path: Path) -> Examples:
+    """The content of a file that `evaluate(save_examples=...)` wrote."""
     if path.is_file() and path.suffix != ".safetensors":
         raise CarsoError(f"adversarial examples are .safetensors files, got {path.name}")
     tensors = tensor_files.load(path)
-    if set(tensors) != {"images", "labels", "examples", "eps"} or (
+    if set(tensors) - {"norm"} != {"images", "labels", "examples", "eps"} or (
         tensors["images"].shape != tensors["examples"].shape or tensors["eps"].numel() != 1
     ):
         raise CarsoError(f"{path} holds no adversarial examples: `--save-examples` writes such")
-    return tensors
+    return Examples(
+        images=tensors["images"],
+        labels=tensors["labels"],
+        examples=tensors["examples"],
+        norm=bytes(tensors["norm"].tolist()).decode() if "norm" in tensors else DEFAULT,
+        eps=float(tensors["eps"]),
+    )
 
 
 def saved(path: Path) -> Saved:
     """The examples of a file as an attack."""
-    tensors = read_examples(path)
-    pairs = zip(tensors["images"], tensors["examples"], strict=True)
+    found = read_examples(path)
+    pairs = zip(found.images, found.examples, strict=True)
     return Saved(
         source=path.name,
         digest=files.sha256(path),
-        eps=float(tensors["eps"]),
+        eps=found.eps,
+        norm=found.norm,
         table={key(image): example for image, example in pairs},
     )

@@ -15,7 +15,7 @@ from carso.certification.smoothing import Labels, Votes, labels_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import silent
-from carso.evaluation.identity import images_identity, weights
+from carso.evaluation.fingerprints import images_identity, weights
 from carso.evaluation.preparation import as_found, checked
 from carso.evaluation.protocol import Counted
 from carso.evaluation.resume import FinishedResults

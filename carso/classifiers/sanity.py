@@ -98,12 +98,13 @@ def likely_reason(
 
 
 def renamed(answers: Tensor, labels: Tensor) -> float:
-    """The share of right answers if each class that was answered meant the one it met most, and
-    no two the same; 0 if two do."""
+    """The share of right answers if each answered class meant the class that it met most; of two
+    that would mean the same, the one that met it less means nothing."""
     classes = int(max(answers.max(), labels.max())) + 1
     met = torch.zeros(classes, classes, dtype=torch.int64)
     met.index_put_((answers, labels), torch.ones_like(labels), accumulate=True)
     most, meaning = met.max(dim=1)
-    meant = meaning[most > 0]
-    one_to_one = len(set(meant.tolist())) == len(meant)
-    return int(most.sum()) / len(labels) if one_to_one else 0.0
+    right: dict[int, int] = {}
+    for answer in most.argsort(descending=True).tolist():
+        right.setdefault(int(meaning[answer]), int(most[answer]))
+    return sum(right.values()) / len(labels)

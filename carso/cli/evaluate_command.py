@@ -36,6 +36,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
     on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    norm: Annotated[str, typer.Option(help="Linf or L2, with an --eps of that norm.")] = "",
     bare: Annotated[bool, typer.Option("--bare", help="The classifier alone.")] = False,
     unhardened: UnhardenedOption = False,
     aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
@@ -88,6 +89,7 @@ def evaluate(
         aggregation: bool(aggregation),
         split: split != "test",
         Path(on).name: bool(on),
+        norm: bool(norm),
         f"eps-{eps}": eps is not None,
         f"seed-{seed}": seed != 0,
     }
@@ -106,6 +108,7 @@ def evaluate(
             classifier=own_classifier(classifier),
             max_batch=max_batch,
             eps=eps,
+            norm=norm,
             examples=examples,
             device=place,
             counted=bars.announced,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -28,6 +29,9 @@ app.command("import")(import_)  # a word that Python keeps for itself
 
 def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2, a lost process code 3."""
+    # Else torch's data parallelism advises, in every process, against what it is asked to do
+    # (see carso/distributed/launchers.py). It is no Python warning, and is read before the import.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = app(standalone_mode=False)
     except CarsoError as error:

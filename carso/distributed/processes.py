@@ -9,9 +9,10 @@ the whole batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -20,12 +21,13 @@ from torch import Tensor, nn
 
 from carso.errors import CarsoError
 from carso.randomness import Share, shared
+from carso.storage.locks import exclusive
 
 if TYPE_CHECKING:  # a process that is alone does not need it
     from lightning_fabric import Fabric
 
 Made = TypeVar("Made")
-Network = TypeVar("Network", bound=nn.Module)
+Network = TypeVar("Network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,6 @@ class Processes:
                 torch.distributed.all_reduce(tensor)
         return tensor
 
-    def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace the gradients by their sums over the processes, in one message."""
-        if self.world_size == 1:
-            return
-        learning = [p for p in parameters if p.requires_grad]
-        for parameter in learning:
-            if parameter.grad is None:  # no image of this part reached it
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in learning if p.grad is not None]
-        flat = self.all_reduce(torch.cat([gradient.flatten() for gradient in gradients]))
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, values in zip(gradients, torch.split(flat, sizes), strict=True):
-            gradient.copy_(values.view_as(gradient))
-
     def data_parallel(self, module: Network, *methods: str) -> Network:
         """`module` for passes whose gradients are to be those of all processes: its forward, and
         what `methods` names. Other passes, such as an attack's, go through `module` itself.
@@ -93,7 +81,7 @@ class Processes:
         """
         if self.fabric is None:
             return module
-        wrapped = self.fabric.setup_module(module, move_to_device=False)
+        wrapped = self.fabric.setup_module(cast(nn.Module, module), move_to_device=False)
         for method in methods:
             wrapped.mark_forward_method(method)
         return cast(Network, wrapped)
@@ -144,6 +132,18 @@ class Processes:
         except CarsoError as error:
             error.alone = True
             raise
+
+    @contextmanager
+    def exclusively(self, folder: Path, what: str) -> Iterator[None]:
+        """Within it, `folder` belongs to the processes of this run; the first one holds the lock,
+        and where it cannot have it, all stop."""
+        with ExitStack() as stack:
+            if self.is_first:
+                lock = exclusive(folder, what)
+                self.first_then_others(lambda: stack.enter_context(lock))
+            else:
+                self.first_then_others(lambda: None)
+            yield
 
     def all_equal(self, value: Any) -> bool:
         """Whether all processes have the same value."""

@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from carso.attacks.base import in_words
 from carso.evaluation.diagnostics.gradient_health import health, reasons_against
 from carso.evaluation.evaluation import Evaluation, Outcome
-from carso.evaluation.identity import examples_identity
+from carso.evaluation.fingerprints import examples_identity
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import AttackResults
-from carso.evaluation.record import FEW, FORMAT, attack_settings
+from carso.evaluation.record import FEW, FORMAT
 from carso.evaluation.resume import from_tensor
 from carso.evaluation.statistics import Proportion, share
+from carso.threats.registry import DEFAULT
 
 
 def assembled(
@@ -50,7 +52,9 @@ def assembled(
             "worst_attack": results.worst.attack,
             "worst_right": results.final.right.tolist(),
             "worst_margin": rounded(results.final.margin),
-            "worst_size": rounded(sizes(results.worst.examples, evaluation.images)),
+            "worst_size": rounded(
+                evaluation.threat.distance(results.worst.examples, evaluation.images)
+            ),
         },
         "worst_examples": examples_identity(results.worst.examples),
     }
@@ -74,7 +78,7 @@ def attack_table(
         "name": planned.name,
         "what": planned.what,
         "through": "classifier" if planned.through is None else str(planned.through),
-        "settings": attack_settings(repr(planned.attack)),
+        "settings": in_words(planned.attack.identity()),
         "black_box": planned.black_box,
         "own_output": planned.own,
         "attacked": sum(len(outcome.index) for outcome in outcomes),
@@ -107,7 +111,7 @@ def image_by_image(
     size = list(margin)
     for outcome in outcomes:
         index = outcome.index + int(outcome.chunk) * results.chunk
-        measured = sizes(outcome.examples, evaluation.images[index])
+        measured = evaluation.threat.distance(outcome.examples, evaluation.images[index])
         for i, place in enumerate(index.tolist()):
             right[place] = int(outcome.right[i])
             margin[place] = number_of(outcome.margin[i])
@@ -122,11 +126,6 @@ def warnings_of(outcomes: tuple[Outcome, ...]) -> list[str]:
         for text in from_tensor(outcome.library_warnings):
             found.setdefault(re.sub(r"[\d.]+", "#", text), text)
     return list(found.values())
-
-
-def sizes(examples: Tensor, images: Tensor) -> Tensor:
-    """The largest change of a pixel of each image, (B,)."""
-    return (examples - images).abs().flatten(1).amax(dim=1)
 
 
 def number_of(value: Tensor) -> float | None:
@@ -149,8 +148,10 @@ def verdict_sentence(record: dict[str, Any]) -> str:
         who += f" {subject['name']}"
     if subject.get("answered_by"):
         who += f", answered by {subject['answered_by']},"
+    # The norm of all early records goes without saying, so that they can be made again as they are.
+    norm = "" if record["threat"]["norm"] == DEFAULT else f" in {record['threat']['norm']}"
     fact = (
-        f"Under {by} within eps = {record['threat']['eps']:.4g} the {who} labels "
+        f"Under {by} within eps = {record['threat']['eps']:.4g}{norm} the {who} labels "
         f"{worst.value:.3f} of {record['data']['count']} images right (95 % interval "
         f"{worst.low:.3f} to {worst.high:.3f}; without attack {clean.value:.3f})."
     )

@@ -20,6 +20,8 @@ from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
 from carso.scenario.parser import as_table
 from carso.storage import files
+from carso.threats.base import Threat
+from carso.threats.registry import threat_of
 from carso.training.train import load_data
 
 SPLITS = ("test", "validation")
@@ -68,6 +70,7 @@ def evaluate_by_name(
     final_classifier: nn.Module | None = None,
     final_name: str = "",
     eps: float | None,
+    norm: str = "",
     examples: Path | None,
     device: torch.device,
     counted: Counted,
@@ -102,11 +105,11 @@ def evaluate_by_name(
             folder_of(name), hardened=defence.scenario.hardening is not None and hardened is None
         ),
     }
-    classes = defence.classes
+    classes, own = defence.classes, defence.scenario.threat
     if examples is not None:
-        tensors = read_examples(examples)
-        pixels, labels = tensors["images"], tensors["labels"]
-        eps = float(tensors["eps"]) if eps is None else eps
+        found = read_examples(examples)
+        pixels, labels = found.images, found.labels
+        own = threat_of(norm=found.norm, eps=found.eps)
         about["data"] = {"set": f"the images in {examples.name}", "split": "", "origin": ""}
     else:
         data, split = processes.first_then_others(lambda: images.load(defence))
@@ -122,7 +125,7 @@ def evaluate_by_name(
         model,
         pixels,
         labels,
-        eps=defence.scenario.threat.eps if eps is None else eps,
+        threat=asked(own, norm, eps),
         examples=examples,
         seed=seed,
         name=Path(name).name,
@@ -133,6 +136,15 @@ def evaluate_by_name(
         processes=processes,
         **settings,
     )
+
+
+def asked(own: Threat, norm: str, eps: float | None) -> Threat:
+    """The threat of a scenario, or what is asked for instead."""
+    if norm and norm != own.norm:
+        if eps is None:
+            raise CarsoError(f"--norm {norm} needs an --eps: {own.eps:g} is meant in {own.norm}")
+        return threat_of(norm=norm, eps=eps)
+    return own if eps is None else own.with_eps(eps)
 
 
 def posterior_kl(folder: Path, *, hardened: bool = False) -> float | None:

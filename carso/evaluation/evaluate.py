@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from carso.attacks.saved import read_examples
+from carso.attacks.saved import Examples, read_examples, write_examples
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation import record as records
@@ -18,13 +19,13 @@ from carso.evaluation.assemble import assembled
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.run_diagnostics import run_diagnostics
 from carso.evaluation.evaluation import Evaluation
-from carso.evaluation.gallery import gallery
-from carso.evaluation.identity import (
+from carso.evaluation.fingerprints import (
     examples_identity,
     images_identity,
     model_identity,
     weights,
 )
+from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.preparation import (
     as_found,
@@ -33,11 +34,11 @@ from carso.evaluation.preparation import (
     planned,
     prepared,
 )
-from carso.evaluation.protocol import AttackResults, Counted, run_attacks
-from carso.evaluation.resume import FinishedResults
-from carso.storage import tensor_files
+from carso.evaluation.protocol import Counted, run_attacks
+from carso.evaluation.resume import FinishedResults, begun
 from carso.storage.provenance import provenance
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
+from carso.threats.registry import DEFAULT, threat_of
 
 CHUNK = 100
 DRAWS = 5
@@ -52,7 +53,9 @@ def evaluate(
     images: Tensor,
     labels: Tensor,
     *,
-    eps: float,
+    eps: float | None = None,
+    norm: str = DEFAULT,
+    threat: Threat | None = None,
     suite: str | Suite = "",
     attacks: Sequence[str] = (),
     examples: Path | str | None = None,
@@ -73,7 +76,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """The record of an evaluation of `model` on `images` (B, C, H, W) in [0, 1].
 
-    `model` is a `Carso` defence, or any module from images to logits. `suite` is quick, paper,
+    `model` is a `Carso` defence, or any module from images to logits. An attacker may go as far as
+    `eps` in `norm`, or as a `threat` of your own says. `suite` is quick, paper,
     adaptive, full or standard (default: quick for a defence, standard, which is AutoAttack, for a
     classifier) or a `Suite` of your own; `attacks` picks some of its attacks, or others, by name;
     `examples` evaluates the adversarial images that another call has written to `save_examples`
@@ -88,11 +92,11 @@ def evaluate(
     path, kept_examples = (None if place is None else Path(place) for place in (out, save_examples))
     check_request(model, draws=draws, samples=samples, chunk=chunk)
     check_places(path, kept_examples, processes)
-    about = about or {}
+    about, ball = about or {}, threat_of(threat, norm=norm, eps=eps)
 
     def request(samples: int) -> Request:
         evaluation, gradient_cosine = prepared(
-            model, images, labels, threat=Linf(eps=eps), name=name, seed=seed, draws=draws,
+            model, images, labels, threat=ball, name=name, seed=seed, draws=draws,
             samples=samples, device=torch.device(device), processes=processes,
         )  # fmt: skip
         plan = planned(evaluation, suite, tuple(attacks), examples)
@@ -111,10 +115,23 @@ def evaluate(
             if records.same(before, asked.settings) and holds(kept_examples, before):
                 return before
         asked = request(samples)
-        return computed(
-            asked, path, kept_examples, classes=classes, counted=counted, about=about,
-            processes=processes,
-        )  # fmt: skip
+        with sole(path, processes):
+            return computed(
+                asked, path, kept_examples, classes=classes, counted=counted, about=about,
+                processes=processes,
+            )  # fmt: skip
+
+
+def sole(path: Path | None, processes: Processes) -> AbstractContextManager[None]:
+    """Within it, nobody else makes the record at `path`."""
+    if path is None:
+        return nullcontext()
+    return processes.exclusively(unfinished(path), "an evaluation")
+
+
+def unfinished(path: Path) -> Path:
+    """Where the parts of a record lie until it is whole."""
+    return path.with_suffix(".parts")
 
 
 @dataclass(frozen=True)
@@ -158,7 +175,12 @@ def computed(
     record = cast(dict[str, Any], records.finite({**record, "gallery": shown}))
     processes.barrier()  # everyone has read what is finished
     if processes.is_first and save_examples is not None:
-        write_examples(save_examples, evaluation, results)
+        ball = evaluation.threat
+        found = Examples(
+            images=evaluation.images, labels=evaluation.labels, examples=results.worst.examples,
+            norm=ball.norm, eps=ball.eps,
+        )  # fmt: skip
+        write_examples(save_examples, found)
     if processes.is_first and path is not None:
         records.write(path, record)
         finished.remove()
@@ -167,9 +189,9 @@ def computed(
 
 def opened(path: Path | None, settings: dict[str, Any], processes: Processes) -> FinishedResults:
     """What is finished of the record at `path`."""
-    folder = None if path is None else path.with_suffix(".parts")
+    folder = None if path is None else unfinished(path)
     unknown = settings["subject"]["model"] is None
-    if folder is not None and folder.exists() and unknown and processes.is_first:
+    if folder is not None and begun(folder) and unknown and processes.is_first:
         raise CarsoError(
             f"{folder} holds an unfinished evaluation, and nothing tells whether it is of this "
             "model: delete it, or give the purifier a method fingerprint() that returns a text"
@@ -195,24 +217,11 @@ def settings_of(evaluation: Evaluation, plan: Suite, *, chunk: int, weights: str
             "independent": plan.independent,
             "diagnostics": asdict(plan.effort),
         },
-        "attacks": [(p.name, p.what, str(p.through), str(p.attack)) for p in plan.attacks],
-        "threat": {"norm": "Linf", "eps": evaluation.threat.eps},
+        "attacks": [(p.name, p.what, str(p.through), p.attack.identity()) for p in plan.attacks],
+        "threat": {"norm": evaluation.threat.norm, "eps": evaluation.threat.eps},
         "seed": evaluation.seed,
         "data": images_identity(evaluation.images, evaluation.labels),
     }
-
-
-def write_examples(path: Path, evaluation: Evaluation, results: AttackResults) -> None:
-    """The worst example of each image, for other evaluations."""
-    tensor_files.save(
-        path,
-        {
-            "images": evaluation.images,
-            "labels": evaluation.labels,
-            "examples": results.worst.examples,
-            "eps": torch.tensor(evaluation.threat.eps, dtype=torch.float64),
-        },
-    )
 
 
 def holds(path: Path | None, record: dict[str, Any]) -> bool:
@@ -220,4 +229,4 @@ def holds(path: Path | None, record: dict[str, Any]) -> bool:
     if path is None:
         return True
     wanted = record.get("worst_examples")
-    return path.exists() and wanted == examples_identity(read_examples(path)["examples"])
+    return path.exists() and wanted == examples_identity(read_examples(path).examples)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from carso.attacks.gradient import Attack, verified
+from carso.attacks.base import Attack, listening, verified
 from carso.attacks.probe import Probe
 from carso.evaluation.attacked_model import AttackedModel, AttackedView, Verdict, verdict
 from carso.evaluation.planned_attacks import PlannedAttack
 from carso.evaluation.resume import as_tensor
 from carso.randomness import generator, seeded
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 CPU = torch.device("cpu")
 CONFIRMATIONS = 3
@@ -92,7 +92,7 @@ class Evaluation:
     model: AttackedModel
     images: Tensor
     labels: Tensor
-    threat: Linf
+    threat: Threat
     seed: int
     draws: int
     samples: int
@@ -133,15 +133,13 @@ class Evaluation:
         images: Tensor,
         labels: Tensor,
         *path: str | int,
-        threat: Linf | None = None,
+        threat: Threat | None = None,
     ) -> tuple[Tensor, Probe]:
         """Examples, verified to lie inside the ball, and the ledger of the attack."""
         with seeded(self.seed, "attack", *path):
             self.model.reseed(generator(self.seed, "noise", *path).initial_seed())
             model = self.model.classifier if through is None else self.model.view(through)
-            probe = Probe(
-                model, eot=getattr(attack, "eot", 1), period=getattr(attack, "period", 0)
-            ).eval()
+            probe = Probe(model, eot=attack.facts.eot, period=attack.facts.period).eval()
             images, labels = images.to(self.device), labels.to(self.device)
             examples = attack(
                 probe,
@@ -157,11 +155,10 @@ class Evaluation:
     ) -> dict[str, Tensor]:
         """Attack the images of a chunk at `index`, and judge the examples: an `Outcome`."""
         started = time.perf_counter()
-        heard = getattr(planned.attack, "heard", [])
-        heard.clear()
-        examples, probe = self.run_attack(
-            planned.attack, planned.through, images[index], labels[index], planned.name, chunk
-        )
+        with listening() as heard:
+            examples, probe = self.run_attack(
+                planned.attack, planned.through, images[index], labels[index], planned.name, chunk
+            )
         judged = self.judge(examples, labels[index], planned.name, chunk)
         confirmed = self.confirm(judged, examples, labels[index], planned.name, chunk)
         counts = [probe.forwards, probe.backwards, probe.outputs, probe.not_finite]
@@ -175,5 +172,5 @@ class Evaluation:
             "gradients": probe.gradients,
             "counts": torch.tensor(counts),
             "seconds": torch.tensor(time.perf_counter() - started, dtype=torch.float64),
-            "library_warnings": as_tensor(list(heard)),
+            "library_warnings": as_tensor(heard),
         }

@@ -45,10 +45,13 @@ def entry(
     attacked = results.worst.examples[place : place + 1].to(evaluation.device)
     model.reseed(evaluation.seed)
     clean = model.answers(image)[0]
+    # Only in Linf is eps the change of a pixel; elsewhere the picture's largest change is black.
+    largest = float((attacked - image).abs().max()) or 1.0
+    contrast = evaluation.threat.eps if evaluation.threat.norm == "Linf" else largest
     pictures = {
         "clean": png(image[0]),
         "attacked": png(attacked[0]),
-        "difference": png((attacked - image)[0] / (2 * evaluation.threat.eps) + 0.5),
+        "difference": png((attacked - image)[0] / (2 * contrast) + 0.5),
     }
     found: dict[str, Any] = {}
     if model.defence is None:

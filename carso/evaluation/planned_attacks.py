@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
-from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
-from carso.attacks.gradient import PGD, Attack
+from carso.attacks.apgd import APGD
+from carso.attacks.autoattack import AutoAttack
+from carso.attacks.base import Attack
+from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin
+from carso.attacks.pgd import PGD
 from carso.attacks.saved import saved
+from carso.attacks.square import Square
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
 
@@ -38,7 +42,7 @@ class PlannedAttack:
 
     @property
     def black_box(self) -> bool:
-        return isinstance(self.attack, Square)
+        return self.attack.facts.black_box
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +56,8 @@ class Effort:
     queries: int
     """Of the black-box attack."""
     eps: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
-    """Points of the curve as multiples of the threat's eps, below the last point, 0.95."""
+    """Points of the curve as multiples of the threat's eps, below the last point, at which nothing
+    can hold."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,10 +17,10 @@ from carso.evaluation.attacked_model import AttackedModel, under_test
 from carso.evaluation.eot import PILOT_IMAGES, candidates_needed
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.suites import for_classes, for_classifier, of_examples
+from carso.evaluation.suites import for_classes, for_classifier, for_threat, of_examples
 from carso.evaluation.suites import suite as suite_called
 from carso.randomness import seeded
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 
 def check_request(model: nn.Module, *, draws: int, samples: int, chunk: int) -> None:
@@ -54,7 +54,7 @@ def prepared(
     images: Tensor,
     labels: Tensor,
     *,
-    threat: Linf,
+    threat: Threat,
     name: str | None,
     seed: int,
     draws: int,
@@ -147,8 +147,13 @@ def planned(
     if plain:
         plan = for_classifier(plan, stochastic=evaluation.model.stochastic)
     plan = for_classes(plan, evaluation.classes)
+    picked = bool(attacks) or isinstance(chosen, Suite)
+    plan = for_threat(plan, evaluation.threat, picked=picked)
     if not plan.attacks:
-        raise CarsoError(f"no attack of {plan.name} works with {evaluation.classes} classes")
+        raise CarsoError(
+            f"no attack of {plan.name} works with {evaluation.classes} classes in "
+            f"{evaluation.threat.norm}"
+        )
     return plan
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
+from carso.attacks.base import in_words
 from carso.errors import CarsoError
 from carso.storage import files
+from carso.threats.registry import DEFAULT
 
 FORMAT = 1
 FEW = 40
@@ -58,7 +59,8 @@ def refuse_another(path: Path, settings: dict[str, Any]) -> None:
         "attacks": [[attack[key] for key in ("name", "what")] for attack in before["attacks"]]
         == [list(attack[:2]) for attack in settings["attacks"]],
         **{key: before["suite"][key] == settings["suite"][key] for key in SUITE_SETTINGS},
-        "eps": before["threat"] == settings["threat"],
+        "norm": before["threat"].get("norm", DEFAULT) == settings["threat"]["norm"],
+        "eps": before["threat"]["eps"] == settings["threat"]["eps"],
         "seed": before["seed"] == settings["seed"],
         "images": before["data"]["sha256"] == settings["data"]["sha256"],
     }
@@ -78,13 +80,8 @@ def same(record: dict[str, Any], settings: dict[str, Any]) -> bool:
         settings["subject"]["model"] is not None
         and all(record["suite"].get(key) == value for key, value in suite.items())
         and [attack["settings"] for attack in record["attacks"]]
-        == [attack_settings(attack[3]) for attack in settings["attacks"]]
+        == [in_words(attack[3]) for attack in settings["attacks"]]
     )
-
-
-def attack_settings(text: str) -> str:
-    """The settings of an attack, without what its library has warned of so far."""
-    return re.sub(r", heard=\[.*?\]", "", text)
 
 
 def read(path: Path) -> dict[str, Any]:

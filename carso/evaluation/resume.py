@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,15 @@ from torch import Tensor
 
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
+from carso.storage.files import DamagedFileError
 
 ELAPSED = "elapsed"
+SETTINGS = "settings.json"
+
+
+def begun(folder: Path) -> bool:
+    """Whether an evaluation was begun in `folder`."""
+    return (folder / SETTINGS).exists()
 
 
 class FinishedResults:
@@ -31,10 +39,10 @@ class FinishedResults:
         self.elapsed: dict[str, float] = {}
         if folder is None:
             return
-        path = folder / "settings.json"
+        path = folder / SETTINGS
         settings = json.loads(json.dumps(settings))
         if not path.exists():
-            files.write_json(path, settings)
+            files.write_json(path, settings, sealed=True)
             return
         before = files.read_json(path)
         if before != settings:
@@ -68,7 +76,13 @@ class FinishedResults:
         if self.folder is None:
             return self.memory.get(name)
         path = self.folder / f"{name}.safetensors"
-        return tensor_files.load(path) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return tensor_files.load(path)
+        except DamagedFileError as error:
+            print(f"carso: {error}; it is made again", file=sys.stderr)
+            return None
 
     def keep(self, name: str, tensors: dict[str, Tensor]) -> None:
         if self.folder is None:

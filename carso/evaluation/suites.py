@@ -7,11 +7,12 @@ measurement of its own on all images.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from carso.attacks.auto_attack import APGD, CLASSES_NEEDED
+from carso.attacks.base import refuse_norm, runs_in
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import (
@@ -29,6 +30,7 @@ from carso.evaluation.planned_attacks import (
     standard,
     transfer,
 )
+from carso.threats.base import Threat
 
 
 def quick(seed: int, samples: int) -> Suite:
@@ -173,12 +175,18 @@ def of_examples(path: Path) -> Suite:
 
 
 def for_classes(plan: Suite, classes: int) -> Suite:
-    """The suite without the DLR losses that compare more classes than there are."""
-    kept = tuple(
-        planned
-        for planned in plan.attacks
-        if not isinstance(planned.attack, APGD) or classes >= CLASSES_NEEDED[planned.attack.loss]
-    )
+    """The suite without the attacks whose loss compares more classes than there are."""
+    kept = tuple(planned for planned in plan.attacks if classes >= planned.attack.facts.classes)
+    return replace(plan, attacks=kept)
+
+
+def for_threat(plan: Suite, threat: Threat, *, picked: bool) -> Suite:
+    """The suite without the attacks that do not run in the threat's norm; where a user picked
+    them one by one, a word on it instead."""
+    if picked:
+        for planned in plan.attacks:
+            refuse_norm(planned.attack, threat)
+    kept = tuple(planned for planned in plan.attacks if runs_in(planned.attack, threat))
     return replace(plan, attacks=kept)
 
 
@@ -189,7 +197,8 @@ def for_classifier(plan: Suite, *, stochastic: bool = False) -> Suite:
     attacks: dict[tuple[str, bool], PlannedAttack] = {}
     for planned in plan.attacks:
         fixed = stochastic and planned.through is not None and planned.through.fixed
-        attacks.setdefault((repr(planned.attack), fixed), planned)
+        identity = json.dumps(planned.attack.identity(), sort_keys=True)
+        attacks.setdefault((identity, fixed), planned)
     chosen = tuple(
         autoattack_rand(planned) if stochastic and planned.name == "autoattack" else planned
         for planned in attacks.values()

@@ -11,8 +11,7 @@ from that of the whole batch, and many processes draw what one would.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast
 
 from torch import Generator, Tensor, nn
 
@@ -35,14 +34,15 @@ class Purifier(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PurifierLoss:
-    """What a batch costs in the paper's stage, each number summed over its images."""
+class PurifierLoss(NamedTuple):
+    """What a batch costs in the paper's stage, each number summed over its images. (A tuple, since
+    data parallelism looks into tuples for what has gradients.)"""
 
     total: Tensor
     """What is minimised."""
     terms: dict[str, Tensor]
-    """What the log of the training shows, by name; "reconstruction" is always there."""
+    """What the log of the training shows, by name, of the same computation; "reconstruction" is
+    always there."""
 
 
 class TrainablePurifier(Purifier, Protocol):

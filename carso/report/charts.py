@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from carso.evaluation.statistics import Proportion
-from carso.report.record_tables import interval, title
+from carso.report.record_tables import interval, norm, title
 
 Record = dict[str, Any]
 
@@ -90,7 +90,10 @@ def counts(attacked: int, broken: int) -> str:
 
 
 def comparison(records: Sequence[Record]) -> list[tuple[str, list[Bar]]]:
-    """Clean and worst-case accuracy of each record."""
+    """Clean and worst-case accuracy of each record; none where the norms are not the same, for
+    then one number says nothing of another."""
+    if len({norm(record) for record in records}) > 1:
+        return []
     return [
         (
             f"{title(record)}: {record['suite']['name']}",

@@ -32,6 +32,14 @@ CHOSEN = {
 """Why a picture is in the gallery."""
 
 
+REACH = {
+    "Linf": "no pixel changes by more than eps = {} of its range",
+    "L2": "the whole change of an image is no longer than eps = {}",
+}
+"""What a threat allows, in words, by its norm."""
+OTHER_REACH = "the attacker may go as far as eps = {}"
+
+
 def page(records: Sequence[Record]) -> str:
     """The page, as HTML."""
     several = len(records) > 1
@@ -69,7 +77,10 @@ def section(record: Record, number: int) -> dict[str, Any]:
         "suite": record["suite"]["name"],
         "who": "classifier" if record["subject"]["kind"] == "classifier" else "defence",
         "count": record["data"]["count"],
-        "eps": f"{record['threat']['eps']:.4g}",
+        "reach": REACH.get(record_tables.norm(record), OTHER_REACH).format(
+            record_tables.radius(record)
+        ),
+        "stretch": stretch(record),
         "draws": record["suite"]["draws"],
         "independent": bool(record["suite"].get("independent")),
         "verdict": record["verdict"].removesuffix(" " + " ".join(record["reasons"])),
@@ -100,6 +111,13 @@ def section(record: Record, number: int) -> dict[str, Any]:
     }
 
 
+def stretch(record: Record) -> str:
+    """What black and white mean in the pictures of differences."""
+    if record_tables.norm(record) == "Linf":
+        return f"a change of eps = {record['threat']['eps']:.4g}"
+    return "the largest change of a pixel"
+
+
 def gallery(record: Record) -> list[dict[str, Any]]:
     """The pictures, grouped by why they are shown."""
     shown, sizes = record.get("gallery") or [], record["images"]["worst_size"]
@@ -128,7 +146,7 @@ def facts(record: Record) -> list[tuple[str, str]]:
     found = [
         ("made", made.get("made", "")),
         ("seed", str(record.get("seed", ""))),
-        ("threat", f"{record['threat'].get('norm', 'Linf')}, eps = {record['threat']['eps']!r}"),
+        ("threat", f"{record_tables.norm(record)}, eps = {record['threat']['eps']!r}"),
         ("suite", suite_words(suite)),
         ("images", ": ".join(filter(None, [str(data["count"]), ", ".join(filter(None, where))]))),
         ("SHA-256 of the images", data["sha256"]),

@@ -9,6 +9,7 @@ import torch
 
 from carso.evaluation.statistics import Proportion, paired_difference, percent
 from carso.report.table_formats import Row, Table
+from carso.threats.registry import DEFAULT
 
 Record = dict[str, Any]
 
@@ -24,7 +25,7 @@ def summary(records: Sequence[Record]) -> Table:
             title(record),
             record["suite"]["name"],
             str(record["data"]["count"]),
-            f"{record['threat']['eps']:.4g}",
+            radius(record),
             f"{accuracy['clean']['value']:.3f}",
             interval(accuracy["worst"]),
             interval(accuracy["worst_on_all_draws"]),
@@ -41,9 +42,21 @@ def difference(record: Record, other: Record) -> str:
         return ""
     if record["data"]["sha256"] != other["data"]["sha256"]:
         return "other images"
-    if record["threat"] != other["threat"]:
+    if norm(record) != norm(other):
+        return "other norm"
+    if record["threat"]["eps"] != other["threat"]["eps"]:
         return "other eps"
     return signed(paired_difference(outcomes(record), outcomes(other)))
+
+
+def norm(record: Record) -> str:
+    """The norm of the threat; the earliest records have no word on it."""
+    return str(record["threat"].get("norm", DEFAULT))
+
+
+def radius(record: Record) -> str:
+    """How far the attacker may go, and in which norm."""
+    return f"{record['threat']['eps']:.4g} ({norm(record)})"
 
 
 def outcomes(record: Record, key: str = "worst_right") -> torch.Tensor:

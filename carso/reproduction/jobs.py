@@ -156,7 +156,7 @@ def in_all(jobs: Sequence[Job]) -> str:
     unknown = len(missing) - len(known)
     words = []
     if known:
-        words.append(f"about {sum(known):.0f} minutes, by what the same took before")
+        words.append(f"about {sum(known):.0f} min, by what the same took before")
     if unknown:
         words.append(f"{unknown} of unknown length")
     return f"{number}, {len(missing)} to do: {', and '.join(words)}."

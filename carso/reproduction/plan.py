@@ -117,15 +117,14 @@ class Scale:
     runs: Mapping[str, PlannedRun]
     benches: tuple[Bench, ...]
     measurements: Mapping[str, Measurement]
-
-    read: dict[str, Scenario] = field(default_factory=dict, init=False, compare=False, repr=False)
+    known: dict[str, Scenario] = field(default_factory=dict, init=False, compare=False, repr=False)
     """Scenarios that were asked for: each is read once."""
 
     def scenario(self, run: str) -> Scenario:
         """The scenario of a run, with the stages that it asks for."""
-        if run not in self.read:
-            self.read[run] = scenario_of(run, self.runs[run])
-        return self.read[run]
+        if run not in self.known:
+            self.known[run] = scenario_of(run, self.runs[run])
+        return self.known[run]
 
     def measurement(self, wanted: PlannedRecord) -> Measurement:
         """What is asked of a record, on no more images than its run is measured on."""

@@ -12,6 +12,7 @@ from carso.errors import CarsoError
 from carso.evaluation.record import read as read_record
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in
+from carso.threats.registry import DEFAULT
 
 Record = dict[str, Any]
 ITSELF = "itself"
@@ -106,6 +107,7 @@ class ResultsFolder:
         asked = {
             "suite": measurement.attacked_by,
             "images": measurement.images,
+            "norm": settings.threat.norm,
             "eps": settings.threat.eps if measurement.eps is None else measurement.eps,
             "seed": self.seed,
             "kind": "classifier" if defence.bare else "defence",
@@ -139,6 +141,7 @@ def found_in(record: Record) -> dict[str, Any]:
     return {
         "suite": record["suite"]["name"],
         "images": record["data"]["count"],
+        "norm": record["threat"].get("norm", DEFAULT),
         "eps": record["threat"]["eps"],
         "seed": record["seed"],
         "kind": record["subject"]["kind"],

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from carso.data import DataNotFoundError
-from carso.defence.on_disk import folder_of, stored
+from carso.defence.on_disk import stored
 from carso.evaluation.by_name import Images, evaluate_by_name
 from carso.reproduction.jobs import Job
 from carso.reproduction.needs import JobSettings, Missing, brought
@@ -104,8 +104,7 @@ def evaluate_record(
     defence, measurement = record.defence, results.scale.measurement(record)
     final = None
     if defence.final:
-        folder = folder_of(results.run_name(defence.final))
-        final = stored(folder, None, settings.device).classifier
+        final = stored(results.run_folder(defence.final), None, settings.device).classifier
     evaluate_by_name(
         results.run_name(defence.run),
         Images(

@@ -17,6 +17,8 @@ from typing import Any, cast
 from carso.errors import CarsoError
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import Scenario
+from carso.threats import registry as threats
+from carso.threats.base import Threat
 
 FOLDER = Path(__file__).parent / "scenarios"
 
@@ -151,8 +153,21 @@ def build(
     try:
         return kind(**values)
     except CarsoError as error:
-        key = str(error).split()[0]  # every message begins with its key
-        raise place.error(key, str(error)) from None
+        # Every message begins with its key, after the tables in which that stands.
+        *inside, key = str(error).split()[0].split(".")
+        for name in inside:
+            place = place.inside(name)
+        raise place.error(key, str(error).removeprefix(".".join([*inside, ""]))) from None
+
+
+def build_threat(table: dict[str, Any], place: Place) -> object:
+    """[threat], whose norm says of which ball the rest speaks."""
+    norm = table.get("norm", threats.DEFAULT)
+    if norm not in tuple(threats.THREATS):
+        known = ", ".join(map(repr, threats.THREATS))
+        raise place.error("norm", f"norm must be one of {known}, got {norm!r}")
+    own = {key: value for key, value in table.items() if key != "norm"}
+    return build(threats.THREATS[norm], own, place)
 
 
 PURIFIER_KEYS = ("kind", "attacks", "training")
@@ -197,9 +212,11 @@ def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
     """`value` as the annotation `hint` wants it; integers serve as floats, lists as tuples."""
     if isinstance(hint, types.UnionType):
         hint = next(option for option in typing.get_args(hint) if option is not type(None))
-    if is_dataclass(hint):
+    if is_dataclass(hint) or hint is Threat:
         if not isinstance(value, dict):
             raise place.error(key, f"{key} must be a table, got {value!r}")
+        if hint is Threat:
+            return build_threat(value, place.inside(key))
         return build(cast(type, hint), value, place.inside(key))
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
@@ -217,7 +234,8 @@ def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
 
 def as_table(scenario: Scenario) -> dict[str, Any]:
     """The scenario as plain JSON values, for records and checkpoints."""
-    table = cast(dict[str, Any], json.loads(json.dumps(asdict(scenario))))
+    plain = {**asdict(scenario), "threat": threats.as_table(scenario.threat)}
+    table = cast(dict[str, Any], json.loads(json.dumps(plain)))
     purifier = table["purifier"]
     table["purifier"] = {"kind": purifier["kind"], **purifier.pop("own"), **purifier}
     return table

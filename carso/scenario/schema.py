@@ -16,7 +16,7 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     check,
 )
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Scenario:
     seed: int = 0
     preset: str = ""
     data: DataSettings
-    threat: Linf
+    threat: Threat
     classifier: ClassifierSettings
     purifier: PurifierSettings
     hardening: HardeningSettings | None = None
@@ -60,9 +60,25 @@ class Scenario:
     def __post_init__(self) -> None:
         trained = self.purifier.training is not None or self.hardening is not None
         check(trained, "purifier", "trained, by [purifier.training] or by [hardening]", "neither")
+        if self.threat.norm == "Linf":  # in other norms a length may exceed the range of a pixel
+            for key, value in self.lengths().items():
+                check(value <= 1, key, "on the [0, 1] pixel scale (8/255 = 0.0314)", value)
+
+    def lengths(self) -> dict[str, float]:
+        """Radii and steps of the training attacks, by their place in the file."""
+        found = {}
+        if training := self.classifier.training:
+            found["classifier.training.attack_step_size"] = training.attack_step_size
+        if attacks := self.purifier.attacks:
+            found["purifier.attacks.eps"] = attacks.eps
+            found["purifier.attacks.step_size"] = attacks.step_size
+        if self.hardening:
+            found["hardening.eps"] = self.hardening.eps
+            found["hardening.attack_step_size"] = self.hardening.attack_step_size
+        return found
 
     @property
-    def training_threat(self) -> Linf:
+    def training_threat(self) -> Threat:
         """The ball of the paper's training attacks."""
         attacks = self.purifier.attacks
-        return Linf(eps=attacks.eps) if attacks and attacks.eps else self.threat
+        return self.threat.with_eps(attacks.eps) if attacks and attacks.eps else self.threat

@@ -27,8 +27,8 @@ def check(condition: bool, key: str, wanted: str, got: object) -> None:
 
 
 def check_step_size(value: float) -> None:
-    wanted = "on the [0, 1] pixel scale, in (0, 1]"
-    check(0 < value <= 1, "attack_step_size", wanted, value)
+    """How large it may be depends on the norm: `Scenario` sees to that."""
+    check(value > 0, "attack_step_size", "above 0, on the [0, 1] pixel scale", value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class ClassifierTrainingSettings:
     label_smoothing: float = 0.0
     attack_steps: int = 10
     attack_step_size: float
-    """Of the training PGD, on the [0, 1] pixel scale."""
+    """Of the training PGD, in the unit of the threat's eps."""
     trades_weight: float = 6.0
     average: float = 0.999
     """Decay of the averaged weights, which are the ones that are kept."""
@@ -77,7 +77,7 @@ class BatchAttackSettings:
     """[purifier.attacks]: the adversarially balanced batches of section 4.4."""
 
     eps: float = 0.0
-    """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    """Radius of the training attacks in the norm of [threat]; 0: the radius there."""
     fraction: float
     """Share of every batch that is attacked."""
     steps: int = 40
@@ -91,10 +91,10 @@ class BatchAttackSettings:
     if the part is small; 0: no part of this size, and shares are carried over instead."""
 
     def __post_init__(self) -> None:
-        check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
+        check(self.eps >= 0, "eps", "at least 0, on the [0, 1] pixel scale", self.eps)
         check(0 <= self.fraction <= 1, "fraction", "a share in [0, 1]", self.fraction)
         check(self.steps >= 1, "steps", "at least 1", self.steps)
-        check(0 < self.step_size <= 1, "step_size", "in (0, 1], per step", self.step_size)
+        check(self.step_size > 0, "step_size", "above 0, per step", self.step_size)
         banks = ("memory", "disk", "off")
         check(self.bank in banks, "bank", f"one of {banks}", self.bank)
         check(self.bank_refresh >= 0, "bank_refresh", "at least 0 epochs", self.bank_refresh)
@@ -167,7 +167,7 @@ class HardeningSettings:
     view: str = "mean-logits"
     """What the training attacks differentiate: a view of `carso.aggregation`."""
     eps: float = 0.0
-    """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    """Radius of the training attacks in the norm of [threat]; 0: the radius there."""
     reconstruct_epochs: float = 0.0
     """Epochs at the start in which it only learns to rebuild clean images: before a new purifier
     can do that, the classifier's word on its candidates is confident nonsense."""
@@ -179,7 +179,7 @@ class HardeningSettings:
     images the greatest likelihood."""
     attack_steps: int = 3
     attack_step_size: float
-    """Of the training PGD, on the [0, 1] pixel scale."""
+    """Of the training PGD, in the unit of the threat's eps."""
     attack_precision: str = "float32"
     """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or "auto":
     what is faster where the run begins, measured then and written into the run. Weights learn in
@@ -218,7 +218,7 @@ class HardeningSettings:
         check(self.rate > 0, "rate", "above 0", self.rate)
         check(0 < self.rate_end <= 1, "rate_end", "a share in (0, 1]", self.rate_end)
         check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
-        check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
+        check(self.eps >= 0, "eps", "at least 0, on the [0, 1] pixel scale", self.eps)
         for key in ("reconstruct_epochs", "eps_epochs", "temperature", "weight_decay"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
         for key in ("trades_weight", "reconstruction"):

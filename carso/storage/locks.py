@@ -27,6 +27,7 @@ def exclusive(folder: Path, what: str, *, wait_seconds: float = 0.0) -> Iterator
     If another process has it, for longer than `wait_seconds`, that is an error which names it.
     """
     path, note = folder / ".lock", folder / ".lock.json"
+    new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path, timeout=wait_seconds, is_singleton=False, thread_local=False)
@@ -46,8 +47,12 @@ def exclusive(folder: Path, what: str, *, wait_seconds: float = 0.0) -> Iterator
         files.write_json(note, whoami())
         yield
     finally:
-        with suppress(OSError):
-            note.unlink(missing_ok=True)
+        for file in (note, path):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+        if new:
+            with suppress(OSError):
+                folder.rmdir()  # if nothing came of it
         lock.release()
 
 

@@ -12,17 +12,18 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import PGD, Attack
+from carso.attacks.base import Attack
+from carso.attacks.pgd import PGD
 from carso.data import ImageData, Split
 from carso.defence.defence import Carso
 from carso.randomness import generator
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 ATTACKED_TEST_IMAGES = 1000
 
 
 def accuracies(
-    defence: Carso, data: ImageData, *, threat: Linf, seed: int, device: torch.device
+    defence: Carso, data: ImageData, *, threat: Threat, seed: int, device: torch.device
 ) -> dict[str, Any]:
     """Accuracy of a finished classifier and its defence on validation and test images."""
     found: dict[str, Any] = {
@@ -68,7 +69,7 @@ def accuracy_under_pgd(
     split: Split,
     device: torch.device,
     *,
-    threat: Linf,
+    threat: Threat,
     source: Generator,
     attack: Attack | None = None,
     batch: int = 250,

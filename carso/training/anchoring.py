@@ -14,7 +14,7 @@ import torch
 from carso.data import ImageData
 from carso.defence.defence import Carso
 from carso.randomness import generator
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.validation_attack import VALIDATION_ATTACK, judged
 
@@ -24,7 +24,7 @@ CLEAN_LOSS = 0.002
 
 
 def choose(
-    defence: Carso, data: ImageData, *, threat: Linf, count: int, seed: int, device: torch.device
+    defence: Carso, data: ImageData, *, threat: Threat, count: int, seed: int, device: torch.device
 ) -> dict[str, Any]:
     """The weight to use, and the figures that it was chosen by: clean accuracy on all validation
     images, accuracy under attack on `count` of them."""

@@ -1,4 +1,4 @@
-"""The bank of attacked images: 8-bit differences, made once, in shards, one per process.
+"""The bank of attacked images: their differences, made once, in shards, one per process.
 
 Images are attacked in chunks of fixed size, each with a seed of its own, so that the bank is the
 same however many processes make it; chunk c lies in shard c modulo the number of shards. Every
@@ -21,7 +21,7 @@ from torch import Tensor
 from carso.distributed.processes import Processes
 from carso.errors import CarsoError
 from carso.storage import files
-from carso.training.identity import differences
+from carso.training.run_identity import differences
 
 CHUNK = 256
 """Images that are attacked together while the bank is made; fixed, for the same bits always."""
@@ -29,7 +29,7 @@ FLUSH = 16
 """Chunks between two notes of how far the making has come."""
 
 Fill = Callable[[int, int], Tensor]
-"""Attack number and first image to the differences of that chunk, as int8."""
+"""Attack number and first image to the differences of that chunk, as the layout's dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class BankLayout:
     attacks: int
     images: int
     shards: int
+    dtype: torch.dtype = torch.int8
+    """Of a stored difference; see `carso.training.differences`."""
 
     @property
     def chunks_per_attack(self) -> int:
@@ -71,7 +73,7 @@ class Bank:
         chunk = attack * self.layout.chunks_per_attack + images // CHUNK
         shard, place = chunk % self.layout.shards, chunk // self.layout.shards
         row = place * CHUNK + images % CHUNK
-        result = torch.empty((len(images), *self.shards[0].shape[1:]), dtype=torch.int8)
+        result = torch.empty((len(images), *self.shards[0].shape[1:]), dtype=self.layout.dtype)
         for number, tensor in enumerate(self.shards):
             here = shard == number
             result[here] = tensor[row[here]]
@@ -83,7 +85,7 @@ def in_memory(
 ) -> Bank:
     """A bank of one shard that lives as long as the process."""
     began = time.perf_counter()
-    shard = torch.empty((layout.chunks * CHUNK, *shape), dtype=torch.int8)
+    shard = torch.empty((layout.chunks * CHUNK, *shape), dtype=layout.dtype)
     for place, chunk in enumerate(layout.of_shard(0)):
         put(shard, place, fill(*layout.first(chunk)))
         advance()
@@ -141,7 +143,7 @@ def make_shard(
     number: int,
 ) -> None:
     """Attack the chunks of one shard, or those that are left."""
-    path, chunks = data(folder, number), layout.of_shard(number)
+    path, chunks = data(folder, layout, number), layout.of_shard(number)
     if not chunks:
         return
     finished = done(folder, identity, layout, shape, number)
@@ -151,7 +153,8 @@ def make_shard(
         files.write_json(index(folder, number), {**note, "chunks": 0})
         path.unlink(missing_ok=True)
         reserve(path, size(layout, shape, number))
-    mapped = np.memmap(path, dtype=np.int8, mode="r+", shape=(len(chunks) * CHUNK, *shape))
+    rows = (len(chunks) * CHUNK, *shape)
+    mapped = np.memmap(path, dtype=kind(layout), mode="r+", shape=rows)
     shard = torch.from_numpy(mapped)
     for place, chunk in enumerate(chunks):
         if place >= finished:
@@ -169,7 +172,7 @@ def done(
     folder: Path, identity: dict[str, Any], layout: BankLayout, shape: tuple[int, ...], number: int
 ) -> int:
     """How many chunks of a shard are on disk."""
-    path = data(folder, number)
+    path = data(folder, layout, number)
     if not index(folder, number).exists() or not path.exists():
         return 0
     note = files.read_json(index(folder, number))
@@ -186,10 +189,9 @@ def seconds(folder: Path, number: int) -> float:
 
 def opened(folder: Path, layout: BankLayout, shape: tuple[int, ...], number: int) -> Tensor:
     """A shard for reading."""
-    rows = len(layout.of_shard(number)) * CHUNK
-    return torch.from_numpy(
-        np.memmap(data(folder, number), dtype=np.int8, mode="c", shape=(rows, *shape))
-    )
+    rows = (len(layout.of_shard(number)) * CHUNK, *shape)
+    path = data(folder, layout, number)
+    return torch.from_numpy(np.memmap(path, dtype=kind(layout), mode="c", shape=rows))
 
 
 def put(shard: Tensor, place: int, steps: Tensor) -> None:
@@ -201,13 +203,19 @@ def index(folder: Path, number: int) -> Path:
     return folder / f"bank-{number}.json"
 
 
-def data(folder: Path, number: int) -> Path:
-    return folder / f"bank-{number}.int8"
+def kind(layout: BankLayout) -> str:
+    """NumPy's name of the stored type, and the ending of its files: int8, float16."""
+    return str(layout.dtype).removeprefix("torch.")
+
+
+def data(folder: Path, layout: BankLayout, number: int) -> Path:
+    return folder / f"bank-{number}.{kind(layout)}"
 
 
 def size(layout: BankLayout, shape: tuple[int, ...], number: int) -> int:
     """Bytes of a shard."""
-    return len(layout.of_shard(number)) * CHUNK * torch.Size(shape).numel()
+    pixels = len(layout.of_shard(number)) * CHUNK * torch.Size(shape).numel()
+    return pixels * layout.dtype.itemsize
 
 
 def reserve(path: Path, size: int) -> None:

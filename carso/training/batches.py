@@ -1,7 +1,7 @@
 """Adversarially balanced batches (section 4.4), and the bank that makes them cheap.
 
 A fixed share of every batch is attacked, split evenly over PGD and FGSM at eps / 2 and eps. The
-classifier never changes, so an attacked image can be made once and kept as 8-bit differences.
+classifier never changes, so an attacked image can be made once and kept as a small difference.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import FGSM, PGD, Attack
+from carso.attacks.base import Attack
+from carso.attacks.pgd import FGSM, PGD
 from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.randomness import Share, generator, shared
 from carso.scenario.training_settings import BatchAttackSettings
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.training.bank import CHUNK, Bank, BankLayout, in_memory, on_disk
-
-LEVELS = 127
-"""A difference is stored in units of eps / 127, so a stored image stays inside its ball."""
+from carso.training.differences import packed, stored_as, unpacked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,10 +31,10 @@ class Variant:
 
     name: str
     attack: Attack
-    threat: Linf
+    threat: Threat
 
 
-def variants(settings: BatchAttackSettings, threat: Linf) -> tuple[Variant, ...]:
+def variants(settings: BatchAttackSettings, threat: Threat) -> tuple[Variant, ...]:
     """The attacks of section 4.4, in the order in which the released code fills a batch."""
     pgd, half = PGD(steps=settings.steps, step_size=settings.step_size), threat.scaled(0.5)
     return (
@@ -72,7 +71,7 @@ class AdversarialBatches:
         split: Split,
         *,
         settings: BatchAttackSettings,
-        threat: Linf,
+        threat: Threat,
         seed: int,
         device: torch.device,
         folder: Path | None = None,
@@ -121,8 +120,7 @@ class AdversarialBatches:
             source = generator(self.seed, "attack", variant.name, epoch, seen)
             return self.made(variant, clean, labels, source)
         assert self.bank is not None, "prepare() comes first"
-        steps = self.bank[number, indices].to(self.device, clean.dtype)
-        return (clean + steps * (variant.threat.eps / LEVELS)).clamp_(0, 1)
+        return unpacked(self.bank[number, indices], clean, variant.threat)
 
     def prepare(self, epoch: int, advance: Callable[[], None] = lambda: None) -> None:
         """Have the bank of this epoch ready: make it, or find it on disk."""
@@ -153,7 +151,8 @@ class AdversarialBatches:
     def layout(self) -> BankLayout:
         """One shard for each process on disk, one in memory."""
         shards = self.processes.world_size if self.on_disk() else 1
-        return BankLayout(len(self.variants), len(self.split), shards)
+        dtype = stored_as(self.variants[0].threat)
+        return BankLayout(len(self.variants), len(self.split), shards, dtype)
 
     def on_disk(self) -> bool:
         """Many processes share one bank, which they can on disk only."""
@@ -172,8 +171,7 @@ class AdversarialBatches:
         clean, labels = clean.to(self.device), labels.to(self.device)
         source = generator(self.seed, "bank", generation, variant.name, start)
         attacked = self.made(variant, clean, labels, source)
-        steps = (attacked - clean) * (LEVELS / variant.threat.eps)
-        return steps.round().clamp_(-LEVELS, LEVELS).to(torch.int8).cpu()
+        return packed(attacked, clean, variant.threat).cpu()
 
     def made(self, variant: Variant, clean: Tensor, labels: Tensor, source: Generator) -> Tensor:
         """The attack itself, in the precision of the run: it is most of what a training takes."""

@@ -17,7 +17,7 @@ from carso.errors import CarsoError
 from carso.storage import files, tensor_files
 from carso.storage.files import DamagedFileError
 from carso.storage.tensor_files import few
-from carso.training.identity import differences
+from carso.training.run_identity import differences
 
 INDEX = "checkpoint.json"
 PREVIOUS = "previous.json"

@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import PGD
+from carso.attacks.pgd import PGD
 from carso.classifiers.registry import placed
 from carso.data import ImageData
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.randomness import generator
 from carso.scenario.training_settings import ClassifierTrainingSettings
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training.losses import disagreement_attack, divergence
@@ -42,7 +42,7 @@ class ClassifierStage:
         data: ImageData,
         *,
         training: ClassifierTrainingSettings,
-        threat: Linf,
+        threat: Threat,
         seed: int,
         device: torch.device,
         identity: dict[str, Any],

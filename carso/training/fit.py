@@ -22,6 +22,8 @@ from carso.defence.representation import check_fit
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
 from carso.scenario import parser
+from carso.threats.base import Threat
+from carso.threats.registry import DEFAULT, threat_of
 from carso.training.anchoring import choose
 from carso.training.loop import Display, Quiet, train_in_memory
 from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario
@@ -33,7 +35,9 @@ def fit(
     data: ImageData,
     *,
     layers: Sequence[str],
-    eps: float,
+    eps: float | None = None,
+    norm: str = DEFAULT,
+    threat: Threat | None = None,
     epochs: int = 10,
     samples: int = 8,
     batch_size: int = 128,
@@ -50,12 +54,13 @@ def fit(
     """Train a purifier as the paper does around `classifier`, which maps images in [0, 1] to logits
     and whose weights do not change: it is frozen in place. `layers` names the activations that the
     purifier reads; `shape` are settings of its kind, as in a scenario file. A classifier that is no
-    better than a guess on validation images is refused, unless `check_accuracy` is off."""
+    better than a guess on validation images is refused, unless `check_accuracy` is off. The
+    attacker may go `eps` far in `norm`, or as far as a `threat` of your own says."""
     if kind == "vae":
         shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
     scenario = fitting_scenario(
         layers=layers,
-        eps=eps,
+        threat=threat_of(threat, norm=norm, eps=eps),
         epochs=epochs,
         samples=samples,
         batch_size=batch_size,
@@ -81,7 +86,9 @@ def harden(
     data: ImageData,
     *,
     layers: Sequence[str],
-    eps: float,
+    eps: float | None = None,
+    norm: str = DEFAULT,
+    threat: Threat | None = None,
     scenario: str = HARDENED,
     start: TrainablePurifier | None = None,
     steps: int | None = None,
@@ -101,13 +108,14 @@ def harden(
     validation images. A classifier that labels those no better than a guess is refused, unless
     `check_accuracy` is off.
     """
+    threat = threat_of(threat, norm=norm, eps=eps)
     if steps is not None:
-        sized = {"attack_steps": steps, "attack_step_size": min(1.0, 1.5 * eps / max(1, steps))}
+        sized = {"attack_steps": steps, "attack_step_size": 1.5 * threat.eps / max(1, steps)}
         settings = sized | settings
     if start is not None:
         settings = {"start": "purifier"} | settings
     chosen = hardening_scenario(
-        parser.read(scenario), name="harden", layers=layers, eps=eps, seed=seed, **settings
+        parser.read(scenario), name="harden", layers=layers, threat=threat, seed=seed, **settings
     )
     place = torch.device(device)
     frozen = registry.placed(freeze(classifier), place)

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from pytorch_optimizer import RAdam
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import PGD
 from carso.attacks.margin import margins
+from carso.attacks.pgd import PGD
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
 from carso.defence.aggregation import join
@@ -32,7 +32,7 @@ from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.timing import ratio
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
@@ -58,7 +58,7 @@ class HardeningStage:
         data: ImageData,
         *,
         hardening: HardeningSettings,
-        threat: Linf,
+        threat: Threat,
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
@@ -79,6 +79,7 @@ class HardeningStage:
         self.processes = processes
         synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device).requires_grad_(True)
+        self.learning = processes.data_parallel(self.purifier, "pixel_logits")
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
         self.defence = self.around(classifier, self.purifier, samples=1)
         self.judged = self.around(classifier, self.averaged, samples=hardening.samples)
@@ -171,8 +172,7 @@ class HardeningStage:
         whole = weight * self.hardening.reconstruction * cost
         if not self.rebuilding:
             whole = whole + weight * loss
-        whole.backward()  # type: ignore[no-untyped-call]
-        self.processes.all_reduce_gradients(self.purifier.parameters())
+        self.processes.backward(whole)
         self.optimiser.step()
         self.step += 1
         average(
@@ -227,10 +227,11 @@ class HardeningStage:
         return self.step < self.hardening.reconstruct_epochs * self.steps()
 
     @property
-    def training_threat(self) -> Linf:
-        return Linf(eps=self.hardening.eps) if self.hardening.eps else self.threat
+    def training_threat(self) -> Threat:
+        own = self.hardening.eps
+        return self.threat.with_eps(own) if own else self.threat
 
-    def threat_now(self) -> Linf:
+    def threat_now(self) -> Threat:
         """The ball of the training attacks, which grows over the first epochs where asked."""
         growing = self.hardening.eps_epochs * self.steps()
         grown = self.step + 1 - self.hardening.reconstruct_epochs * self.steps()
@@ -261,10 +262,10 @@ class HardeningStage:
         defence, settings = self.defence, self.hardening
         with torch.no_grad():
             activations, own = defence.representation.seen(inputs, logits=defence.own_counts)
-        pixels = self.purifier.pixel_logits(activations, defence.noise)
+        pixels = self.learning.pixel_logits(activations, defence.noise)
         cost = reconstruction_cost(pixels, clean).mean()
         if settings.spread:
-            other = self.purifier.pixel_logits(activations, defence.noise)
+            other = self.learning.pixel_logits(activations, defence.noise)
             cost = cost + alikeness(pixels.sigmoid(), other.sigmoid(), wanted=settings.spread)
         if settings.features:
             seen, logits = defence.representation.with_logits(pixels.sigmoid())

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from carso.attacks.gradient import Model, verified
-from carso.threats.linf import Linf
+from carso.attacks.base import Model, verified
+from carso.threats.base import Threat
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def disagreement_attack(
     model: Model,
     images: Tensor,
     *,
-    threat: Linf,
+    threat: Threat,
     steps: int,
     step_size: float,
     generator: Generator,
@@ -37,7 +37,8 @@ def disagreement_attack(
     for _ in range(steps):
         attacked.requires_grad_(True)
         (gradient,) = torch.autograd.grad(divergence(clean, model(attacked)), attacked)
-        attacked = threat.project(attacked.detach() + step_size * gradient.sign(), images)
+        step = threat.ascend(gradient, step_size)
+        attacked = threat.project(attacked.detach() + step, images)
     return verified(attacked, images, threat)
 
 

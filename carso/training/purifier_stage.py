@@ -10,7 +10,7 @@ import torch
 from pytorch_optimizer import Lookahead, RAdam
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import PGD
+from carso.attacks.pgd import PGD
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.defence.defence import Carso
@@ -21,7 +21,7 @@ from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
 from carso.scenario.training_settings import PurifierTrainingSettings
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 from carso.training.batches import AdversarialBatches
 from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training.schedules import kl_weight, three_phase
@@ -43,7 +43,7 @@ class PurifierStage:
         data: ImageData,
         *,
         training: PurifierTrainingSettings,
-        threat: Linf,
+        threat: Threat,
         seed: int,
         device: torch.device,
         identity: dict[str, Any],
@@ -58,6 +58,7 @@ class PurifierStage:
         self.classifier = freeze(classifier).to(device)
         synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device)
+        self.learning = processes.data_parallel(self.purifier, "loss")
         self.representation = Representation(self.classifier, purifier.layers)
         self.batches = batches
         self.optimiser = optimiser(purifier, training)
@@ -116,13 +117,12 @@ class PurifierStage:
     ) -> Row:
         """The same when the activations of the mixed images are known."""
         with self.processes.autocast(self.device):
-            cost = self.purifier.loss(
+            cost = self.learning.loss(
                 mixed, clean, activations, source, beta=beta, free_bits=self.training.free_bits
             )
         loss = cost.total
         self.optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.processes.all_reduce_gradients(self.purifier.parameters())
+        self.processes.backward(loss)
         self.optimiser.step()
         number = torch.full_like(loss, len(clean))
         sums = torch.stack([*cost.terms.values(), loss, number]).detach()

@@ -19,7 +19,7 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     PurifierTrainingSettings,
 )
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 HARDENED = "fashion-retrofit"
 """The scenario whose purifier and [hardening] serve where no other is named."""
@@ -40,9 +40,10 @@ def hardening_of_file(
     if code and not layers:
         raise CarsoError("--layers names the layers of your classifier that the purifier reads")
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    threat = None if eps is None else scenario.threat.with_eps(eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
     scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
-    return hardening_scenario(scenario, name=name, layers=layers, eps=eps, **changes)
+    return hardening_scenario(scenario, name=name, layers=layers, threat=threat, **changes)
 
 
 def hardening_scenario(
@@ -50,26 +51,26 @@ def hardening_scenario(
     *,
     name: str,
     layers: Sequence[str] = (),
-    eps: float | None = None,
+    threat: Threat | None = None,
     seed: int | None = None,
     kind: str = "",
     **changes: Any,
 ) -> Scenario:
     """`scenario` without the paper's training: its purifier, or one of another `kind`, is hardened.
 
-    With another `eps` the radius and the steps of the training attacks change along. `changes` are
-    settings of [hardening] or of the purifier's kind.
+    With another `threat` the radius and the steps of the training attacks change along.
+    `changes` are settings of [hardening] or of the purifier's kind.
     """
     own = scenario.hardening
     if own is None:
         hint = "" if scenario.preset else "; the paper's have one in --preset hardened"
         raise CarsoError(f"scenario {scenario.name} has no [hardening]{hint}")
-    threat = scenario.threat if eps is None else Linf(eps=eps)
+    threat = threat or scenario.threat
     scale = threat.eps / scenario.threat.eps
     known = {field.name for field in fields(HardeningSettings)}
     scaled = {
         "eps": own.eps * scale,
-        "attack_step_size": min(1.0, own.attack_step_size * scale),
+        "attack_step_size": own.attack_step_size * scale,
     }
     hardening = replace(own, **scaled | {k: v for k, v in changes.items() if k in known})
     shape = {key: value for key, value in changes.items() if key not in known}
@@ -104,7 +105,7 @@ def purifier_settings(
 def fitting_scenario(
     *,
     layers: Sequence[str],
-    eps: float,
+    threat: Threat,
     epochs: int,
     samples: int,
     batch_size: int,
@@ -122,12 +123,15 @@ def fitting_scenario(
         summary="a purifier around a classifier of the user's own",
         seed=seed,
         data=DataSettings(set=""),
-        threat=Linf(eps=eps),
+        threat=threat,
         classifier=ClassifierSettings(layers=tuple(layers)),
         purifier=replace(
             purifier,
             attacks=BatchAttackSettings(
-                fraction=fraction, steps=steps, step_size=2.5 * eps / max(1, steps), bank="memory"
+                fraction=fraction,
+                steps=steps,
+                step_size=2.5 * threat.eps / max(1, steps),
+                bank="memory",
             ),
             training=PurifierTrainingSettings(
                 epochs=epochs,

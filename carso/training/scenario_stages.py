@@ -32,7 +32,7 @@ def precision(processes: Processes) -> dict[str, str]:
 
 def threat_of(scenario: Scenario) -> dict[str, Any]:
     """The ball; balls of two norms may have the same radius."""
-    return {"norm": type(scenario.threat).__name__, **distinct(scenario.threat)}
+    return {"norm": scenario.threat.norm, "eps": scenario.threat.eps}
 
 
 def classifier_stage(

@@ -30,8 +30,8 @@ from carso.storage.provenance import provenance
 from carso.storage.tensor_files import few
 from carso.training import anchoring, checkpoint, loop
 from carso.training.accuracies import accuracies
-from carso.training.identity import differences
 from carso.training.loop import Display, Row, Stage
+from carso.training.run_identity import differences
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
 
 
@@ -67,7 +67,26 @@ def train(
     refuse_another_run(folder, description)
     if given is not None and check_accuracy and not (folder / "classifier.safetensors").exists():
         refuse_chance(registry.placed(freeze(classifier), device), data, device)
-    processes.barrier()  # nobody looks at what the first process is about to write
+    with processes.exclusively(folder, "a run"):
+        return train_stages(
+            scenario, data, folder, classifier, description,
+            device=device, display=display, given=given, processes=processes,
+        )  # fmt: skip
+
+
+def train_stages(
+    scenario: Scenario,
+    data: ImageData,
+    folder: Path,
+    classifier: nn.Module,
+    description: dict[str, Any],
+    *,
+    device: torch.device,
+    display: Display,
+    given: Path | None,
+    processes: Processes,
+) -> Carso:
+    """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
         files.write_json(folder / "defence.json", description)
     if given is None:

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from carso.attacks.margin import Margin
 from carso.data import Split
 from carso.defence.defence import Carso
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 VALIDATION_ATTACK = Margin(steps=20)
 """Of the accuracy that decides which weights are kept; not an evaluation."""
@@ -17,7 +17,7 @@ PART = 100
 
 
 def attacked(
-    defence: Carso, images: Tensor, labels: Tensor, *, threat: Linf, source: Generator
+    defence: Carso, images: Tensor, labels: Tensor, *, threat: Threat, source: Generator
 ) -> Tensor:
     """The images, attacked through the defence's mean logits, one candidate a step."""
     view = defence.view("mean-logits", samples=1)
@@ -25,7 +25,7 @@ def attacked(
 
 
 def judged(
-    defence: Carso, split: Split, device: torch.device, *, threat: Linf, source: Generator
+    defence: Carso, split: Split, device: torch.device, *, threat: Threat, source: Generator
 ) -> tuple[float, float]:
     """Accuracy of a defence, clean and under this attack: the share that is labelled right without
     and with it."""
@@ -42,7 +42,7 @@ def judged(
 
 
 def by_samples(
-    defence: Carso, split: Split, *, counts: tuple[int, ...], threat: Linf, source: Generator
+    defence: Carso, split: Split, *, counts: tuple[int, ...], threat: Threat, source: Generator
 ) -> dict[int, float]:
     """Accuracy under this attack, of the same examples, with other numbers of candidates."""
     images, labels = split.batch(slice(None))

@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import FGSM, PGD, Attack, cross_entropy_gradient, verified
+from carso.attacks.base import Attack, verified
+from carso.attacks.pgd import FGSM, PGD, cross_entropy_gradient
 from carso.errors import CarsoError
+from carso.threats.l2 import L2
 from carso.threats.linf import Linf
 
 ATTACKS = {
@@ -177,10 +179,17 @@ def test_pgd_without_steps_is_refused(settings: dict[str, int]) -> None:
         PGD(**settings)
 
 
-@pytest.mark.parametrize("size", [0.0, -0.01, 2.0, math.nan])
-def test_a_step_off_the_pixel_scale_is_refused(size: float) -> None:
-    with pytest.raises(CarsoError, match=rf"\[0, 1\] pixel scale, got {size}"):
+@pytest.mark.parametrize("size", [0.0, -0.01, math.inf, math.nan])
+def test_a_step_that_is_no_length_is_refused(size: float) -> None:
+    with pytest.raises(CarsoError, match=rf"\[0, 1\] pixel scale, above 0, got {size}"):
         PGD(step_size=size)
+
+
+def test_a_step_beyond_the_range_of_a_pixel_is_refused_where_a_step_is_a_pixels() -> None:
+    attack, x, y = PGD(step_size=2.0, steps=1), torch.rand(2, 1, 4, 4), torch.zeros(2).long()
+    with pytest.raises(CarsoError, match=r"at most 1, a pixel's range, got 2\.0"):
+        attack(lambda z: z.flatten(1), x, y, threat=Linf(eps=0.1), generator=torch.Generator())
+    attack(lambda z: z.flatten(1), x, y, threat=L2(eps=3.0), generator=torch.Generator())
 
 
 @pytest.mark.parametrize(

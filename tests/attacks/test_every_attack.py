@@ -6,10 +6,14 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.attacks import auto_attack
-from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
-from carso.attacks.gradient import PGD, Attack
+from carso.attacks import autoattack
+from carso.attacks.apgd import APGD
+from carso.attacks.autoattack import AutoAttack
+from carso.attacks.base import Attack
+from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin, Noise, margins
+from carso.attacks.pgd import PGD
+from carso.attacks.square import Square
 from carso.threats.linf import Linf
 
 SHAPE = (1, 8, 8)
@@ -35,7 +39,7 @@ ATTACKS: dict[str, Attack] = {
 FAST = {name: attack for name, attack in ATTACKS.items() if not name.startswith("autoattack")}
 
 
-class Short(auto_attack.Library):  # type: ignore[misc]
+class Short(autoattack.Library):  # type: ignore[misc]
     """The ensemble with few steps, queries and draws."""
 
     def _set_version(self, version: str = "standard") -> None:
@@ -47,7 +51,7 @@ class Short(auto_attack.Library):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_attack, "Library", Short)
+    monkeypatch.setattr(autoattack, "Library", Short)
 
 
 def generator(seed: int = 0) -> Generator:

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.attacks.auto_attack import APGD, FAB
-from carso.attacks.gradient import PGD
+from carso.attacks.apgd import APGD
+from carso.attacks.base import Attack
+from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin
+from carso.attacks.pgd import PGD
 from carso.attacks.probe import KINDS, Probe, kinds
 from carso.threats.linf import Linf
 
@@ -197,11 +199,11 @@ def test_outputs_that_are_not_finite_are_counted_once_per_image() -> None:
     ],
     ids=repr,
 )
-def test_the_period_of_an_attack_is_one_run_of_it(attack: object, runs: int) -> None:
+def test_the_period_of_an_attack_is_one_run_of_it(attack: Attack, runs: int) -> None:
     """On images that nothing breaks, every run is seen by every step of the ledger alike."""
     model, x = Linear(), images(4)
     y = model(x).argmax(dim=1)
-    probe = Probe(model, eot=getattr(attack, "eot", 1), period=attack.period)  # type: ignore[attr-defined]
-    attack(probe, x, y, threat=Linf(eps=1e-6), generator=generator())  # type: ignore[operator]
-    assert probe.gradients[0].tolist() == [4 * runs] * attack.period  # type: ignore[attr-defined]
-    assert probe.backwards == 4 * runs * attack.period * probe.eot  # type: ignore[attr-defined]
+    probe = Probe(model, eot=attack.facts.eot, period=attack.facts.period)
+    attack(probe, x, y, threat=Linf(eps=1e-6), generator=generator())
+    assert probe.gradients[0].tolist() == [4 * runs] * attack.facts.period
+    assert probe.backwards == 4 * runs * attack.facts.period * probe.eot

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.saved import Saved, key, read_examples, saved
+from carso.attacks.base import in_words
+from carso.attacks.saved import Examples, Saved, key, read_examples, saved, write_examples
 from carso.errors import CarsoError
 from carso.storage import tensor_files
+from carso.threats.l2 import L2
 from carso.threats.linf import Linf
 
 THREAT = Linf(eps=0.1)
@@ -73,7 +75,8 @@ def test_examples_outside_the_ball_are_not_trusted() -> None:
 
 def test_the_settings_of_an_attack_name_the_file_and_not_its_pixels(file: Path) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert repr(saved(file)) == f"Saved(source='worst.safetensors', digest='{digest}', eps=0.1)"
+    words = in_words(saved(file).identity())
+    assert words == f"Saved(source='worst.safetensors', digest='{digest}', eps=0.1)"
 
 
 def test_examples_of_a_larger_ball_are_refused(file: Path) -> None:
@@ -82,10 +85,23 @@ def test_examples_of_a_larger_ball_are_refused(file: Path) -> None:
 
 
 def test_what_was_written_is_read(file: Path) -> None:
-    tensors = read_examples(file)
-    assert torch.equal(tensors["images"], images())
-    assert torch.equal(tensors["labels"], labels())
-    assert float(tensors["eps"]) == 0.1
+    found = read_examples(file)
+    assert torch.equal(found.images, images())
+    assert torch.equal(found.labels, labels())
+    assert (found.norm, found.eps) == ("Linf", 0.1)
+
+
+def test_examples_of_another_norm_are_read_and_refused(tmp_path: Path) -> None:
+    path = tmp_path / "round.safetensors"
+    change = torch.full((5, 1, 4, 4), 0.5 / 4)
+    x, y = images(), labels()
+    write_examples(path, Examples(images=x, labels=y, examples=x + change, norm="L2", eps=0.5))
+    found = saved(path)
+    assert (read_examples(path).norm, found.norm, found.eps) == ("L2", "L2", 0.5)
+    inside = found(never, images(), labels(), threat=L2(eps=0.5), generator=Generator())
+    assert torch.equal(inside, images() + change)
+    with pytest.raises(CarsoError, match="was made in L2, and Linf is evaluated"):
+        found(never, images(), labels(), threat=Linf(eps=0.5), generator=Generator())
 
 
 def test_a_file_without_examples_is_refused(tmp_path: Path, file: Path) -> None:
@@ -95,7 +111,7 @@ def test_a_file_without_examples_is_refused(tmp_path: Path, file: Path) -> None:
     tensor_files.save(weights, {"weight": torch.zeros(3)})
     with pytest.raises(CarsoError, match="holds no adversarial examples"):
         saved(weights)
-    tensors = {**read_examples(file), "examples": images(4)}
+    tensors = {**tensor_files.load(file), "examples": images(4)}
     tensor_files.save(weights, tensors)
     with pytest.raises(CarsoError, match="holds no adversarial examples"):
         saved(weights)

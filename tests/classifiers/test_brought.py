@@ -21,8 +21,10 @@ from carso.data import DataNotFoundError, ImageFacts
 from carso.defence.representation import Representation
 from carso.errors import CarsoError
 from carso.scenario.classifier_settings import NETWORK_KEYS, ClassifierSettings
-from carso.scenario.parser import names
+from carso.scenario.parser import names, parse
 from carso.storage import files, tensor_files
+from carso.training.loop import Quiet
+from carso.training.train import train
 
 IMAGES = {
     "convex-fashion": data.facts("fashion-mnist"),
@@ -179,3 +181,51 @@ def test_a_file_that_replaces_the_path_is_let_do_so(
     before = list(sys.path)
     of_user(path)
     assert sys.path == before
+
+
+RETROFIT = """
+name = "retrofit"
+summary = "as small as it gets"
+[data]
+set = "cifar10"
+[threat]
+eps = 0.03
+[classifier]
+{network}
+[purifier]
+condition = 8
+latent = 8
+decoder_width = 16
+[hardening]
+epochs = 1
+batch_size = 8
+attack_steps = 1
+attack_step_size = 0.02
+validation_images = 2
+samples = 2
+"""
+
+
+@pytest.mark.parametrize("network", ["", 'kind = "autoattack-resnet18"\nlayers = ["conv1"]'])
+def test_a_known_classifier_is_defended_and_loads_again(
+    network: str, published: Path, tmp_path: Path
+) -> None:
+    """With its own mean and std, not those of the images; the installed one without a file."""
+    images = torch.randint(256, (30, 3, 32, 32), dtype=torch.uint8)
+    few = data.from_tensors(images, torch.arange(10).repeat(3))
+    given = None if network else published
+    scenario = parse(RETROFIT.format(network=network), source="retrofit.toml")
+    folder, cpu = tmp_path / "run", torch.device("cpu")
+    trained = train(scenario, few, folder, device=cpu, display=Quiet(), given=given)
+    loaded = carso.load(folder)
+    original = load_classifier(given or "autoattack-resnet18")
+    pixels = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.classifier(pixels), original(pixels))
+    assert loaded.purifier.layers == (("conv1",) if network else ("conv1", "layer1", "layer2"))
+    assert trained.purifier.layers == loaded.purifier.layers
+    again = train(scenario, few, folder, device=cpu, display=Quiet(), given=given)
+    assert torch.equal(
+        next(iter(again.purifier.state_dict().values())),
+        next(iter(trained.purifier.state_dict().values())),
+    )

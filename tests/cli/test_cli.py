@@ -159,6 +159,7 @@ def test_evaluate_writes_a_record_and_report_a_page(
         ((), "fashion-quick-200"),
         (("--bare", "--images", "5"), "fashion-bare-standard-5"),
         (("--eps", "0.95", "--attacks", "randaa, square"), "fashion-eps-0.95-randaa-square-200"),
+        (("--norm", "L2", "--eps", "0.5"), "fashion-L2-eps-0.5-quick-200"),
         (
             ("--aggregation", "mean-logits", "--split", "validation", "--seed", "3"),
             "fashion-mean-logits-validation-seed-3-quick-200",

@@ -56,6 +56,7 @@ def carso(
         command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE
     )
     assert result.returncode == 0, result.stderr
+    assert "find_unused_parameters" not in result.stderr
     return result
 
 

@@ -17,6 +17,8 @@ from carso.evaluation import by_name
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import Images, evaluate_by_name, posterior_kl
 from carso.evaluation.planned_attacks import Effort, Suite, margin
+from carso.threats.l2 import L2
+from carso.threats.linf import Linf
 
 CPU = torch.device("cpu")
 
@@ -89,7 +91,7 @@ def test_the_defence_is_evaluated_at_its_own_eps(asked: list[dict[str, Any]]) ->
     evaluated(EMBEDDED, seed=3, suite="quick", chunk=10)
     (call,) = asked
     assert isinstance(call["model"], Deployed)
-    assert call["eps"] == call["model"].scenario.threat.eps
+    assert call["threat"] == call["model"].scenario.threat == Linf(eps=0.1)
     assert call["classes"] == call["model"].classes
     assert (call["seed"], call["suite"], call["chunk"]) == (3, "quick", 10)
     assert call["name"] == "fashion"
@@ -102,9 +104,19 @@ def test_the_defence_is_evaluated_at_its_own_eps(asked: list[dict[str, Any]]) ->
 
 
 def test_settings_of_the_defence_go_to_the_defence(asked: list[dict[str, Any]]) -> None:
-    evaluated(EMBEDDED, eps=0.1, aggregation="majority-vote")
-    assert asked[0]["eps"] == 0.1
+    evaluated(EMBEDDED, eps=0.05, aggregation="majority-vote")
+    assert asked[0]["threat"] == Linf(eps=0.05)
     assert asked[0]["model"].aggregation == "majority-vote"
+
+
+def test_another_norm_can_be_asked_for_with_its_eps(asked: list[dict[str, Any]]) -> None:
+    evaluated(EMBEDDED, norm="L2", eps=0.5)
+    evaluated(EMBEDDED, norm="Linf")
+    assert [call["threat"] for call in asked] == [L2(eps=0.5), Linf(eps=0.1)]
+    with pytest.raises(CarsoError, match=r"--norm L2 needs an --eps: 0\.1 is meant in Linf"):
+        evaluated(EMBEDDED, norm="L2")
+    with pytest.raises(CarsoError, match="norm must be one of Linf, L2, got 'L1'"):
+        evaluated(EMBEDDED, norm="L1", eps=1.0)
 
 
 def test_of_a_hardened_run_the_papers_purifier_can_be_asked_for(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import carso
 from carso import data
-from carso.attacks.auto_attack import APGD
+from carso.attacks.apgd import APGD
 from carso.defence.defence import Carso
 from carso.evaluation.attacked_model import AttackedDefence, AttackedView
 from carso.evaluation.diagnostics.candidates import precision

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 import carso
-from carso.attacks.auto_attack import AutoAttack
+from carso.attacks.autoattack import AutoAttack
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
@@ -281,18 +281,18 @@ def test_the_worst_case_is_that_of_fresh_draws_of_the_worst_examples(
     path = tmp_path / "worst.safetensors"
     record = evaluated(defence, images, labels, save_examples=path)
     kept = read_examples(path)
-    assert torch.equal(kept["images"], images)
-    assert torch.equal(kept["labels"], labels)
-    assert float(kept["eps"]) == EPS
-    sizes = (kept["examples"] - images).abs().amax(dim=(1, 2, 3))
+    assert torch.equal(kept.images, images)
+    assert torch.equal(kept.labels, labels)
+    assert (kept.norm, kept.eps) == ("Linf", EPS)
+    sizes = (kept.examples - images).abs().amax(dim=(1, 2, 3))
     assert sizes.max() <= EPS + 1e-6
     assert record["images"]["worst_size"] == pytest.approx(sizes.tolist(), abs=1e-5)
     fresh = verdict(
-        AttackedDefence(defence), kept["examples"], labels, draws=5, seed=0, path=("final", 0)
+        AttackedDefence(defence), kept.examples, labels, draws=5, seed=0, path=("final", 0)
     )
     assert record["images"]["worst_right"] == fresh.right.tolist()
     untouched = [name == "" for name in record["images"]["worst_attack"]]
-    assert torch.equal(kept["examples"][untouched], images[untouched])
+    assert torch.equal(kept.examples[untouched], images[untouched])
 
 
 def test_examples_are_tried_on_another_defence(

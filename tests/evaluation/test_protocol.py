@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 import carso
-from carso.attacks.gradient import verified
+from carso.attacks.base import AttackFacts, verified
 from carso.attacks.margin import Margin
 from carso.defence.defence import Carso
 from carso.evaluation.assemble import attack_table
@@ -326,6 +326,11 @@ def test_what_an_attack_returns_is_not_trusted(
     classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
     class Cheating:
+        facts = AttackFacts()
+
+        def identity(self) -> dict[str, Any]:
+            return {"attack": "Cheating"}
+
         def __call__(self, model: nn.Module, x: Tensor, y: Tensor, **named: Any) -> Tensor:
             return (x + 0.5).clamp(0, 1)
 

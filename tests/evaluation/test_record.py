@@ -16,7 +16,6 @@ from carso.evaluation import record as records
 from carso.evaluation.assemble import (
     number_of,
     rounded,
-    sizes,
     verdict_sentence,
     warnings_of,
 )
@@ -59,14 +58,6 @@ def test_json_has_no_nan() -> None:
     assert number_of(torch.tensor(math.nan)) is None
     assert number_of(torch.tensor(-math.inf)) is None
     assert rounded(torch.tensor([0.1234567, math.inf])) == [0.12346, None]
-
-
-def test_sizes_are_the_largest_change_of_a_pixel() -> None:
-    images = torch.full((2, 1, 3, 3), 0.5)
-    examples = images.clone()
-    examples[0, 0, 1, 1] -= 0.25
-    examples[0, 0, 0, 0] += 0.125
-    assert sizes(examples, images).tolist() == [0.25, 0]
 
 
 @pytest.mark.parametrize("content", ["{}", "[1, 2]", '{"format": 1}', "no json"])

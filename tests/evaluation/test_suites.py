@@ -2,9 +2,12 @@
 
 import pytest
 
-from carso.attacks.auto_attack import APGD, FAB, AutoAttack, Square
-from carso.attacks.gradient import PGD
+from carso.attacks.apgd import APGD
+from carso.attacks.autoattack import AutoAttack
+from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin
+from carso.attacks.pgd import PGD
+from carso.attacks.square import Square
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import SINGLE, Suite

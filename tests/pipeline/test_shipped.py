@@ -11,7 +11,7 @@ from torch import Tensor
 
 import carso
 from carso import data
-from carso.attacks.gradient import PGD
+from carso.attacks.pgd import PGD
 from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen
 from carso.data import DataNotFoundError, ImageData
@@ -20,7 +20,8 @@ from carso.randomness import generator
 from carso.scenario import parser
 from carso.storage import files
 from carso.training.bank import CHUNK, Bank
-from carso.training.batches import LEVELS, AdversarialBatches, shares
+from carso.training.batches import AdversarialBatches, shares
+from carso.training.differences import LEVELS
 from carso.training.loop import Stage, first_losses, shuffled
 from carso.training.scenario_stages import classifier_stage, purifier_stage
 

@@ -462,3 +462,16 @@ def test_durations() -> None:
     assert [duration(s) for s in (1.25, 61.0, 3725.0)] == [
         "1.2 s", "61 s (1 min 1 s)", "3725 s (1 h 2 min)",
     ]  # fmt: skip
+
+
+def test_a_page_says_the_norm_and_compares_none_with_another() -> None:
+    flat, wide = record(), record(threat={"norm": "L2", "eps": 0.5})
+    assert "no pixel changes by more than eps = 0.1 (Linf) of its range" in page([flat])
+    both = page([flat, wide])
+    assert "the whole change of an image is no longer than eps = 0.5 (L2)" in both
+    assert "0.5 (L2)" in both
+    assert "other norm" in both
+    assert charts.comparison([flat, wide]) == []
+    assert len(charts.comparison([flat, record()])) == 2
+    own = page([record(threat={"norm": "lighter", "eps": 0.5})])
+    assert "the attacker may go as far as eps = 0.5 (lighter)" in own

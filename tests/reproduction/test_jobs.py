@@ -234,7 +234,7 @@ def test_the_list_shows_what_is_there_and_the_cost_of_the_rest(
     assert lines[2].split()[:4] == ["train", "tiny", "no", "unknown"]
     assert "evaluate tiny, majority-vote: randaa " in lines[4]
     assert lines[4].split()[-4:] == ["4", "no", "12", str(jobs[-1].makes)]
-    assert lines[-1].startswith("3 jobs, 3 to do: about 12 minutes")
+    assert lines[-1].startswith("3 jobs, 3 to do: about 12 min,")
     assert lines[-1].endswith("and 2 of unknown length.")
     make(jobs, results)
     mine = [job for job in jobs_of(results, "majority-vote") if job.run == "tiny"]

@@ -186,6 +186,7 @@ def test_a_record_of_more_images_will_do_and_one_of_fewer_will_not(made: Made) -
         ("data", {"split": "validation"}, "split is validation, wanted is test"),
         ("data", {"set": "mnist"}, "data is mnist, wanted is"),
         ("threat", {"eps": 0.2}, "eps is 0.2, wanted is 0.1"),
+        ("threat", {"norm": "L2"}, "norm is L2, wanted is Linf"),
     ],
 )
 def test_a_record_of_another_defence_or_data_is_refused(

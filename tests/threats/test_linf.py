@@ -125,3 +125,17 @@ def test_random_start_draws_from_its_generator_which_advances() -> None:
     assert torch.equal(first, threat.random_start(origin, generator(3)))
     assert not torch.equal(first, second)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_distance_is_the_largest_change_of_a_pixel() -> None:
+    origin = torch.full((2, 1, 3, 3), 0.5)
+    changed = origin.clone()
+    changed[0, 0, 1, 1] -= 0.25
+    changed[0, 0, 0, 0] += 0.125
+    assert Linf(eps=0.1).distance(changed, origin).tolist() == [0.25, 0]
+
+
+def test_a_step_is_the_sign_of_the_gradient_in_every_pixel() -> None:
+    gradient = torch.tensor([-3.0, 0.0, 1e-30, 2.0]).view(1, 1, 2, 2)
+    step = Linf(eps=0.1).ascend(gradient, 0.25)
+    assert step.flatten().tolist() == [-0.25, 0.0, 0.25, 0.25]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from carso.attacks.gradient import PGD
+from carso.attacks.pgd import PGD
 from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from carso.attacks.gradient import PGD
+from carso.attacks.pgd import PGD
 from carso.data import ImageData
 from carso.randomness import generator
 from carso.threats.linf import Linf

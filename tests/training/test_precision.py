@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.distributed.processes import Processes
+from carso.purifiers.vae import vae
 from carso.purifiers.vae.loss import kl_to_prior
 from carso.scenario.parser import parse
 from carso.scenario.training_settings import BatchAttackSettings
 from carso.threats.linf import Linf
-from carso.training import purifier_stage as purifier_training
 from carso.training.batches import AdversarialBatches
 from carso.training.loop import first_losses
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
@@ -92,6 +92,6 @@ def test_the_divergence_is_computed_in_float32(
         seen.extend([mean.dtype, logvar.dtype, found.dtype])
         return found
 
-    monkeypatch.setattr(purifier_training, "kl_to_prior", spy)
+    monkeypatch.setattr(vae, "kl_to_prior", spy)
     first_losses(stages(bars, network, LOW)["purifier"], 1)
     assert set(seen) == {torch.float32}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from carso.attacks.auto_attack import APGD, Square
+from carso.attacks.apgd import APGD
+from carso.attacks.base import Attack, runs_in
 from carso.attacks.margin import Margin, Noise
+from carso.attacks.pgd import PGD
+from carso.attacks.square import Square
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
-from carso.threats.linf import Linf
 
-LARGEST_EPS = 0.95
 FEW_QUERIES = 100
 """A black box with fewer can object, but that it breaks nothing is no evidence."""
 MASKED = 0.05
@@ -20,15 +21,17 @@ MASKED = 0.05
 def curve(context: DiagnosticContext) -> Diagnosis:
     """Accuracy against eps: it must fall, and end at chance or below."""
     base = context.evaluation.threat.eps
-    radii = sorted({round(m * base, 6) for m in context.plan.effort.eps if m * base < LARGEST_EPS})
+    shape = tuple(context.images.shape[1:])
+    largest = round(context.evaluation.threat.overwhelming(shape), 6)
+    radii = sorted({round(m * base, 6) for m in context.plan.effort.eps if m * base < largest})
     points = []
     attack = Margin(steps=context.plan.effort.steps)
-    for radius in [*radii, LARGEST_EPS]:
+    for radius in [*radii, largest]:
         if radius == 0:
             clean = context.results.clean.right[: context.count]
             points.append((0.0, float(clean.double().mean()) / context.evaluation.draws))
             continue
-        threat = Linf(eps=radius)
+        threat = context.evaluation.threat.with_eps(radius)
         points.append(
             (
                 radius,
@@ -42,10 +45,10 @@ def curve(context: DiagnosticContext) -> Diagnosis:
     if rise > slack(context.count):
         problems.append(f"it rises by {rise:.3f} where the attacker is given more room")
     if values[-1] > chance:
-        problems.append(f"at eps = {LARGEST_EPS} it is {values[-1]:.3f}, above chance ({chance:g})")
+        problems.append(f"at eps = {largest:g} it is {values[-1]:.3f}, above chance ({chance:g})")
     words = (
         f"Accuracy goes from {values[0]:.3f} without attack to {values[-1]:.3f} at eps = "
-        f"{LARGEST_EPS}, where nothing can hold."
+        f"{largest:g}, where nothing can hold."
         if not problems
         else f"The curve of accuracy against eps is wrong: {'; '.join(problems)}."
     )
@@ -63,16 +66,14 @@ def curve(context: DiagnosticContext) -> Diagnosis:
 
 
 def more_effort(context: DiagnosticContext) -> Diagnosis:
-    """More steps than any margin attack of the suite, from two starts, on images that stand."""
+    """More steps than any direct attack of the suite, from two starts, on images that stand."""
     standing = (context.results.final.right > 0).nonzero().flatten()
     chosen = standing[: context.count]
     if not len(chosen):
         return Diagnosis(
             name="more effort", ok=True, verdict="No image stands, so none is left to attack."
         )
-    longest = max(
-        (p.attack.steps for p in context.plan.attacks if isinstance(p.attack, Margin)), default=0
-    )
+    longest = max((p.attack.facts.direct_steps for p in context.plan.attacks), default=0)
     attack = Margin(steps=max(4 * context.plan.effort.steps, 2 * longest), restarts=2)
     labels = context.evaluation.labels[chosen]
     examples, _ = context.evaluation.run_attack(
@@ -128,6 +129,9 @@ def black_box(context: DiagnosticContext) -> Diagnosis:
         few = False
     else:
         attack = Square(queries=context.plan.effort.queries)
+        if not runs_in(attack, context.evaluation.threat):
+            words = f"Square does not run in {context.evaluation.threat.norm}: no black box tried."
+            return Diagnosis(name="black box", ok=None, verdict=words)
         examples, _ = context.evaluation.run_attack(
             attack,
             AttackedView(name="log-prob"),
@@ -161,15 +165,12 @@ def black_box(context: DiagnosticContext) -> Diagnosis:
 def masking(context: DiagnosticContext) -> Diagnosis:
     """The defence's own output against its mean logits, at equal effort."""
     steps = context.plan.effort.steps
-    own = context.accuracy_under(
-        APGD(loss="ce", steps=steps),
-        AttackedView(name="log-prob"),
-        "own",
-        context.evaluation.threat,
-    )
-    through = context.accuracy_under(
-        Margin(steps=steps), context.mean_logits, "view", context.evaluation.threat
-    )
+    threat = context.evaluation.threat
+    attack: Attack = APGD(loss="ce", steps=steps)
+    if not runs_in(attack, threat):
+        attack = PGD(steps=steps, step_size=2.5 * threat.eps / steps)
+    own = context.accuracy_under(attack, AttackedView(name="log-prob"), "own", threat)
+    through = context.accuracy_under(Margin(steps=steps), context.mean_logits, "view", threat)
     masked = own - through > MASKED
     beaten = context.accuracy - through > slack(context.count)
     words = (

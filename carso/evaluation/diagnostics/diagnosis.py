@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from carso.attacks.gradient import Attack
+from carso.attacks.base import Attack
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import AttackResults
-from carso.threats.linf import Linf
+from carso.threats.base import Threat
 
 SLACK = 0.02
 """Two points of accuracy, and one image: less is no finding."""
@@ -67,7 +67,7 @@ class DiagnosticContext:
         return AttackedView(samples=self.evaluation.samples)
 
     def accuracy_under(
-        self, attack: Attack, through: AttackedView, occasion: str, threat: Linf
+        self, attack: Attack, through: AttackedView, occasion: str, threat: Threat
     ) -> float:
         """Accuracy of the first images under one more attack."""
         examples, _ = self.evaluation.run_attack(

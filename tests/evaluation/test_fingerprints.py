@@ -13,7 +13,7 @@ from carso.defence.defence import Carso
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import under_test
 from carso.evaluation.evaluation import Evaluation
-from carso.evaluation.identity import model_identity, weights
+from carso.evaluation.fingerprints import model_identity, weights
 
 EPS = 0.03
 
@@ -98,6 +98,7 @@ class Secret:
     """A purifier whose state nobody can read."""
 
     layers = ("see",)
+    image_shape = None
 
     def __init__(self, size: float = 0.05) -> None:
         self.noise = lambda images: size * torch.zeros_like(images)

@@ -8,18 +8,14 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.attacks.auto_attack import (
-    APGD,
-    FAB,
-    LOGGER,
-    AutoAttack,
-    Square,
-    library_calls,
-    limit_targets,
-    seed_from,
-)
+from carso.attacks.apgd import APGD
+from carso.attacks.autoattack import AutoAttack, limit_targets
+from carso.attacks.base import listening
+from carso.attacks.fab import FAB
+from carso.attacks.library import LOGGER, library_calls, seed_from
 from carso.attacks.margin import margins
 from carso.attacks.probe import Probe
+from carso.attacks.square import Square
 from carso.errors import CarsoError
 from carso.threats.linf import Linf
 
@@ -66,11 +62,12 @@ def test_standard_is_pyautoattack_called_directly() -> None:
         direct = pyautoattack.AutoAttack(model, eps=threat.eps, version="standard", seed=7)
         examples, labels = direct.run_standard_evaluation(x, y, batch_size=len(x))
     attack = AutoAttack(version="standard", seed=7)
-    found = attack(model, x, y, threat=threat, generator=generator())
+    with listening() as heard:
+        found = attack(model, x, y, threat=threat, generator=generator())
     assert torch.equal(found, examples)
     assert torch.equal(labels_of(model, found), labels)
     assert 0 < (labels != y)[1:].sum() < 3  # otherwise this would show little
-    assert attack.heard == []
+    assert heard == []
 
 
 def test_rand_is_pyautoattack_called_directly() -> None:
@@ -81,13 +78,13 @@ def test_rand_is_pyautoattack_called_directly() -> None:
         direct = pyautoattack.AutoAttack(model, eps=0.002, version="rand", seed=2)
         examples, _ = direct.run_standard_evaluation(x, y, batch_size=len(x))
     attack = AutoAttack(version="rand", seed=2)
-    probe = Probe(model, eot=attack.eot, period=attack.period)
+    probe = Probe(model, eot=attack.facts.eot, period=attack.facts.period)
     found = attack(probe, x, y, threat=Linf(eps=0.002), generator=generator())
     assert torch.equal(found, examples)
     assert int((labels_of(model, found) != y).sum()) == 1
     # The cross-entropy sees both images, the difference of logits the one that stands.
-    assert probe.gradients[0].tolist() == [3] * attack.period
-    assert probe.backwards == 3 * attack.period * attack.eot
+    assert probe.gradients[0].tolist() == [3] * attack.facts.period
+    assert probe.backwards == 3 * attack.facts.period * attack.facts.eot
 
 
 @pytest.mark.parametrize(
@@ -129,11 +126,11 @@ def test_warnings_of_the_library_are_collected_once_and_go_nowhere_else(
     wrong = (labels_of(model, x) + 1) % 5
     attack = AutoAttack()
     before = LOGGER.level, LOGGER.propagate, list(LOGGER.handlers)
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), listening() as heard:
         for _ in range(2):
             attack(model, x, wrong, threat=Linf(eps=0.1), generator=generator())
-    assert len(attack.heard) == 1
-    assert "probability distribution" in attack.heard[0]
+    assert len(heard) == 1
+    assert "probability distribution" in heard[0]
     assert caplog.records == []
     assert (LOGGER.level, LOGGER.propagate, list(LOGGER.handlers)) == before
 
@@ -148,8 +145,9 @@ def test_standard_on_a_noisy_model_is_warned_of() -> None:
     x = images(3)
     attack = AutoAttack()
     wrong = torch.full((3,), int(Linear()(x).mean(dim=0).argmin()))
-    attack(Noisy(), x, wrong, threat=Linf(eps=0.001), generator=generator())
-    assert any("randomized" in text for text in attack.heard)
+    with listening() as heard:
+        attack(Noisy(), x, wrong, threat=Linf(eps=0.001), generator=generator())
+    assert any("randomized" in text for text in heard)
 
 
 def test_library_calls_are_seeded_by_the_generator_and_undone_after_an_error() -> None:
@@ -229,7 +227,7 @@ def test_the_dlr_loss_needs_three_classes() -> None:
 def test_later_runs_are_spent_on_standing_images_only(attack: APGD, runs: int) -> None:
     model, x = Linear(), images()
     y = labels_of(model, x)
-    probe = Probe(model, period=attack.period)
+    probe = Probe(model, period=attack.facts.period)
     attack(probe, x, y, threat=Linf(eps=0.02), generator=generator())
     per_step = probe.gradients[0].unique().tolist()
     assert len(per_step) == 1
@@ -294,7 +292,7 @@ def test_fewer_queries_go_through_the_whole_schedule(
         made.append(settings)
         return SimpleNamespace(perturb=lambda x, y: x)
 
-    monkeypatch.setattr("carso.attacks.auto_attack.SquareAttack", library)
+    monkeypatch.setattr("carso.attacks.square.SquareAttack", library)
     Square(queries=queries)(Linear(), images(), labels_of(Linear(), images()),
                             threat=Linf(eps=0.1), generator=generator())  # fmt: skip
     assert made[0]["n_queries"] == queries

@@ -1,0 +1,97 @@
+"""The paper's own attacks, FGSM and PGD on the cross-entropy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from carso.attacks.base import AttackFacts, Model, identity_of, verified
+from carso.errors import CarsoError
+from carso.threats.base import Threat
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FGSM:
+    """One gradient step of size eps, from the image itself (Goodfellow et al. 2015)."""
+
+    @property
+    def facts(self) -> AttackFacts:
+        return AttackFacts()
+
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self)
+
+    def __call__(
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
+    ) -> Tensor:
+        step = threat.ascend(cross_entropy_gradient(model, images, labels), threat.eps)
+        return verified(threat.project(images + step, images), images, threat)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PGD:
+    """Projected gradient ascent (Madry et al. 2018); defaults as in the paper's table."""
+
+    steps: int = 40
+    step_size: float = 0.01
+    """Length of a step in the threat's norm: in Linf, the largest change of a pixel."""
+    random_start: bool = True
+    eot: int = 1
+    """How many passes' gradients are averaged in a step (expectation over transformation)."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.eot < 1:
+            raise CarsoError(
+                f"PGD needs at least one step and one pass in it, got {self.steps} and {self.eot}"
+            )
+        if not 0 < self.step_size < math.inf:
+            raise CarsoError(
+                f"step_size is a length on the [0, 1] pixel scale, above 0, got {self.step_size}"
+            )
+
+    @property
+    def facts(self) -> AttackFacts:
+        return AttackFacts(eot=self.eot, period=self.steps)
+
+    def identity(self) -> dict[str, Any]:
+        return identity_of(self)
+
+    def __call__(
+        self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
+    ) -> Tensor:
+        start = threat.random_start(images, generator) if self.random_start else images
+        return self.ascend(model, start, images, labels, threat=threat)
+
+    def ascend(
+        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, *, threat: Threat
+    ) -> Tensor:
+        """The same from a given start inside the ball around `images`."""
+        if threat.norm == "Linf" and self.step_size > 1:
+            raise CarsoError(
+                f"step_size in Linf is at most 1, a pixel's range, got {self.step_size}"
+            )
+        adversarial = start
+        for _ in range(self.steps):
+            gradient = cross_entropy_gradient(model, adversarial, labels)
+            for _ in range(self.eot - 1):
+                gradient += cross_entropy_gradient(model, adversarial, labels)
+            step = threat.ascend(gradient, self.step_size)
+            adversarial = threat.project(adversarial + step, images)
+        return verified(adversarial, images, threat)
+
+
+def cross_entropy_gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:
+    """The gradient of the summed cross-entropy with respect to the images.
+
+    The sum keeps the gradient of an image independent of its batch.
+    """
+    images = images.detach().requires_grad_(True)
+    with torch.enable_grad():
+        loss = F.cross_entropy(model(images), labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, images)
+    return gradient

@@ -1,0 +1,45 @@
+"""The threats that are known by the name of their norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from carso.errors import CarsoError
+from carso.threats.base import Threat
+from carso.threats.l2 import L2
+from carso.threats.linf import Linf
+
+THREATS: dict[str, type[Linf] | type[L2]] = {"Linf": Linf, "L2": L2}
+DEFAULT = "Linf"
+
+
+def known(norm: str) -> type[Linf] | type[L2]:
+    """The class of threats in this norm."""
+    if norm not in THREATS:
+        raise CarsoError(f"norm must be one of {', '.join(THREATS)}, got {norm!r}")
+    return THREATS[norm]
+
+
+def threat_of(
+    threat: Threat | None = None, *, norm: str = DEFAULT, eps: float | None = None
+) -> Threat:
+    """The threat that a caller means: an object, or the norm and the radius of one of ours."""
+    if threat is None:
+        if eps is None:
+            raise CarsoError("eps is missing: say how far an attacker may go, or give a threat")
+        return known(norm)(eps=eps)
+    if eps is not None or norm != DEFAULT:
+        raise CarsoError("a threat has its norm and its eps: give none beside")
+    if THREATS.get(threat.norm, type(threat)) is not type(threat):
+        raise CarsoError(
+            f"norm {threat.norm!r} is carso's own: give a threat of yours another name, so that "
+            "no record of it passes for one of ours"
+        )
+    return threat
+
+
+def as_table(threat: Threat) -> dict[str, Any]:
+    """[threat] of a scenario. The default norm is not said, so that what was made before there
+    was a choice is still the same."""
+    norm = {} if threat.norm == DEFAULT else {"norm": threat.norm}
+    return {**norm, "eps": threat.eps}
