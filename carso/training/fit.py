@@ -35,7 +35,7 @@ def fit(
     classifier: nn.Module,
     data: ImageData,
     *,
-    layers: Sequence[str],
+    layers: str | Sequence[str] = "auto",
     eps: float | None = None,
     norm: str = DEFAULT,
     threat: Threat | None = None,
@@ -56,8 +56,8 @@ def fit(
     and whose weights do not change: it is frozen in place. `layers` names the activations that the
     purifier reads ("auto": see `carso layers`); `shape` are settings of its kind, as in a scenario
     file. A classifier that is no better than a guess on validation images is refused, unless
-    `check_accuracy` is off. The
-    attacker may go `eps` far in `norm`, or as far as a `threat` of your own says."""
+    `check_accuracy` is off. The attacker may go `eps` far in `norm`, or as far as a `threat` of
+    your own says."""
     if kind == "vae":
         shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
     place = torch.device(device)
@@ -88,7 +88,7 @@ def harden(
     classifier: nn.Module,
     data: ImageData,
     *,
-    layers: Sequence[str],
+    layers: str | Sequence[str] = "auto",
     eps: float | None = None,
     norm: str = DEFAULT,
     threat: Threat | None = None,

@@ -15,7 +15,7 @@ from carso import data
 from carso.classifiers import brought
 from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
-from carso.scenario.classifier_settings import ClassifierSettings
+from carso.scenario.classifier_settings import AUTO, ClassifierSettings
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
 from carso.scenario.training_settings import (
@@ -42,9 +42,7 @@ def hardening_of_file(
         raise CarsoError(f"--classifier: there is no file {classifier}")
     code = classifier.suffix == ".py"
     if code and not layers:
-        raise CarsoError(
-            "--layers names the layers of your classifier that the purifier reads, or says auto"
-        )
+        layers = AUTO
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     threat = None if eps is None else scenario.threat.with_eps(eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
