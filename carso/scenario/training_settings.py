@@ -180,6 +180,9 @@ class HardeningSettings:
     attack_steps: int = 3
     attack_step_size: float
     """Of the training PGD, in the unit of the threat's eps."""
+    attack_loss: str = "cross-entropy"
+    """What that PGD climbs: "cross-entropy", or "margin", the lead of the right class; with
+    loss = "trades" it is always the divergence."""
     attack_precision: str = "float32"
     """Of the training attacks' passes: "float32", "bfloat16", for hardware that has it, or "auto":
     what is faster where the run begins, measured then and written into the run. Weights learn in
@@ -231,6 +234,8 @@ class HardeningSettings:
         known = self.attack_precision in PRECISIONS
         check(known, "attack_precision", f"one of {PRECISIONS}", self.attack_precision)
         check(self.loss in losses, "loss", f"one of {losses}", self.loss)
+        climbed = ("cross-entropy", "margin")
+        check(self.attack_loss in climbed, "attack_loss", f"one of {climbed}", self.attack_loss)
         check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
         check(self.view in VIEWS, "view", f"one of {VIEWS}", self.view)
         check(0 <= self.average < 1, "average", "in [0, 1)", self.average)

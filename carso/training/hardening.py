@@ -37,7 +37,13 @@ from carso.timing import ratio
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
 from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
-from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
+from carso.training.losses import (
+    alikeness,
+    disagreement_attack,
+    divergence,
+    feature_distance,
+    margin_attack,
+)
 from carso.training.schedules import one_cycle
 from carso.training.temperature import fitted_temperature
 from carso.training.validation_attack import judged
@@ -205,6 +211,16 @@ class HardeningStage:
             if settings.loss == "trades":
                 return disagreement_attack(
                     view, images, threat=threat, steps=steps, step_size=size, generator=source
+                )
+            if settings.attack_loss == "margin":
+                return margin_attack(
+                    view,
+                    images,
+                    labels,
+                    threat=threat,
+                    steps=steps,
+                    step_size=size,
+                    generator=source,
                 )
             attack = PGD(steps=steps, step_size=size)
             return attack(view, images, labels, threat=threat, generator=source)

@@ -9,10 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from carso.attacks.margin import margins
+from carso.attacks.pgd import PGD
 from carso.randomness import generator, seeded
 from carso.threats.linf import Linf
 from carso.training.hardening import HardeningStage
-from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
+from carso.training.losses import (
+    alikeness,
+    disagreement_attack,
+    divergence,
+    feature_distance,
+    margin_attack,
+)
 
 Make = Callable[..., HardeningStage]
 Batch = tuple[Tensor, Tensor]
@@ -220,3 +228,28 @@ def test_the_attack_of_trades_goes_away_from_the_clean_prediction() -> None:
     )
     torch.testing.assert_close(found, expected)
     assert F.cross_entropy(network(found), p) > F.cross_entropy(network(start), p)
+
+
+def test_a_margin_attack_of_few_steps_beats_a_tempered_cross_entropy() -> None:
+    """Of ten classes one is near: at a high temperature the cross-entropy spreads its effort."""
+    source = torch.Generator().manual_seed(0)
+    weights = torch.randn(10, 16, generator=source)
+    weights[1] = weights[0] + 0.4 * torch.randn(16, generator=source)
+    images = torch.rand(200, 1, 4, 4, generator=source)
+    labels = torch.zeros(200, dtype=torch.int64)
+
+    def model(x: Tensor) -> Tensor:
+        return x.flatten(1) @ weights.T
+
+    settings = {"threat": Linf(eps=0.05), "steps": 2, "step_size": 0.03}
+
+    def seed() -> torch.Generator:
+        return torch.Generator().manual_seed(1)
+
+    found = margin_attack(model, images, labels, **settings, generator=seed())  # type: ignore[arg-type]
+    assert bool(Linf(eps=0.05).contains(found, images).all())
+    tempered = PGD(steps=2, step_size=0.03)(
+        lambda x: model(x) / 50, images, labels, threat=Linf(eps=0.05), generator=seed()
+    )
+    lead, other = (margins(model(x), labels).mean() for x in (found, tempered))
+    assert lead < other
