@@ -52,7 +52,7 @@ class MapEntry(nn.Module):
 
 
 class VectorEntry(nn.Module):
-    """Vectors (B, F) are spread over the coarsest level; so is the mean of tokens that are no map."""
+    """Vectors (B, F), and the mean of tokens that are no map, fill the coarsest level evenly."""
 
     def __init__(self, shape: tuple[int, ...], width: int) -> None:
         super().__init__()
