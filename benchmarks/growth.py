@@ -20,9 +20,9 @@ from synthetic import random_images
 
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
+from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.machine.tuning import seconds
-from carso.purifiers.vae.vae import VAEPurifier
 from carso.scenario import parser
 
 
@@ -55,13 +55,13 @@ class AttackedModel:
         network = registry.placed(
             freeze(registry.build(scenario.classifier, data)), torch.device("cpu")
         )
-        purifier = VAEPurifier.around(
+        purifier = purifier_around(
             network,
             shape,
             layers=registry.layers_of(scenario.classifier)[: setting.layers],
-            condition=scenario.purifier.condition,
-            latent=scenario.purifier.latent,
-            decoder_width=scenario.purifier.decoder_width,
+            condition=scenario.purifier.own.condition,
+            latent=scenario.purifier.own.latent,
+            decoder_width=scenario.purifier.own.decoder_width,
         )
         self.defence = Carso(network, purifier.deployed(), samples=setting.samples)
         self.images = torch.rand(setting.batch, *shape)

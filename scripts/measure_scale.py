@@ -26,7 +26,8 @@ from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.defence.on_disk import purifier_of
 from carso.defence.representation import Representation
-from carso.purifiers.vae.loss import kl_to_prior, reconstruction_cost
+from carso.purifiers.reconstruction import reconstruction_cost
+from carso.purifiers.vae.loss import kl_to_prior
 from carso.scenario.parser import read
 from carso.storage import files
 from carso.storage.provenance import provenance

@@ -85,17 +85,22 @@ class Carso(nn.Module):
         self, images: Tensor, reduction: Reduction, noise: Generator, samples: int
     ) -> Tensor:
         """The method of section 4, from images to one score per class."""
-        activations, own = self.representation.with_logits(images)
+        activations, own = self.representation.seen(images, logits=self.anchored)
         candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
         del activations  # their memory serves the next step
         return reduction(self.classify(candidates, own))  # (B, K)
 
-    def classify(self, candidates: Tensor, own: Tensor) -> Tensor:
+    def classify(self, candidates: Tensor, own: Tensor | None) -> Tensor:
         """Logits (N, B, K) of candidates (N, B, C, H, W); the classifier's `own` logits on the
-        input join them where the aggregation is "anchored"."""
+        input join them where the aggregation is "anchored", and are not needed elsewhere."""
         logits = in_microbatches(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
         logits = logits.reshape(*candidates.shape[:2], -1)
-        return join(logits, own, self.anchor) if self.aggregation == "anchored" else logits
+        return logits if own is None else join(logits, own, self.anchor)
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the classifier's own logits on the input count as well."""
+        return self.aggregation == "anchored"
 
     def scores(self, images: Tensor, reduction: Reduction, samples: int | None = None) -> Tensor:
         """`four_steps` on the whole batch, or on parts of it where `max_batch` says so.
@@ -128,6 +133,7 @@ class Carso(nn.Module):
             return scores
 
         if torch.is_grad_enabled() and images.requires_grad:
+            self.representation.look(images)
             scores: Tensor = checkpoint(steps, images, use_reentrant=False)
         else:
             scores = steps(images)

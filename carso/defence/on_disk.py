@@ -18,10 +18,10 @@ from torch import nn
 from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData, ImageFacts
+from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
 from carso.machine import tuning
-from carso.purifiers.vae.vae import VAEPurifier
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
 from carso.storage import files
@@ -80,19 +80,15 @@ def folder_of(name: str | Path) -> Path:
 
 def purifier_of(
     scenario: Scenario, classifier: Frozen, image_shape: tuple[int, int, int], **statistics: Any
-) -> VAEPurifier:
+) -> Any:
     """The scenario's purifier for `classifier`, untrained; `statistics` are the images' mean and
     std, which only training needs."""
-    settings = scenario.purifier
-    return VAEPurifier.around(
+    return purifier_around(
         classifier,
         image_shape,
         layers=registry.layers_of(scenario.classifier),
-        condition=settings.condition,
-        latent=settings.latent,
-        decoder_width=settings.decoder_width,
-        stages=settings.stages,
-        encoder_ratio=settings.encoder_ratio,
+        kind=scenario.purifier.kind,
+        **scenario.purifier.arguments(),
         **statistics,
     )
 
@@ -184,7 +180,7 @@ def load(
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
     load_weights(purifier, weights)
-    if tuning.current().compiled:
+    if tuning.current().compiled and found.scenario.purifier.kind == "vae":
         purifier.decoder.compile()
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)

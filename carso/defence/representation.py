@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,28 @@ from torch import Tensor, nn
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.errors import CarsoError, reason
+
+HOOKS = threading.Lock()
+"""torch numbers hooks without a lock: two that are registered at once could get one number."""
+
+
+class AllSeen(Exception):
+    """Ends a pass through a classifier of which the rest is not needed."""
+
+
+class Seen:
+    """The activations that one pass has shown so far, each with how often it was written before."""
+
+    def __init__(self, layers: int, *, stops: bool) -> None:
+        """`stops` ends the pass when each of the `layers` has been seen."""
+        self.layers, self.stops, self.calls = layers, stops, 0
+        self.found: dict[int, tuple[Tensor, int]] = {}
+
+    def keep(self, index: int, activation: Tensor) -> None:
+        self.found[index] = activation, version(activation)
+        self.calls += 1
+        if self.stops and len(self.found) == self.layers:
+            raise AllSeen(self)
 
 
 class Representation(nn.Module):
@@ -31,41 +54,76 @@ class Representation(nn.Module):
         # An activation that a later in-place operation overwrites must be copied in time; whether
         # one does is known from modules, or found out by the first pass.
         self.copies = any(getattr(m, "inplace", False) for m in self.classifier.modules())
+        self.once: bool | None = None  # whether each layer runs once in a pass; found out by one
 
     def forward(self, images: Tensor, *, gradients: bool = True) -> list[Tensor]:
         """The activations; with `gradients=False` they are cut from the images' graph."""
         with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
-            return self.with_logits(images)[0]
+            return self.seen(images, logits=False)[0]
 
     def with_logits(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """The activations, and the classifier's own logits from the same pass."""
-        seen: dict[int, tuple[Tensor, int]] = {}
-        with self.watching(seen):
-            logits = self.classifier(images)
-        if any(version(activation) != before for activation, before in seen.values()):
+        activations, logits = self.seen(images, logits=True)
+        assert logits is not None
+        return activations, logits
+
+    def seen(self, images: Tensor, *, logits: bool) -> tuple[list[Tensor], Tensor | None]:
+        """The activations, and the classifier's own logits where they are wanted.
+
+        Where not, the pass ends at the last layer that is read, once an earlier pass has shown
+        that each of the layers runs once.
+        """
+        seen, own = self.watched(images, stops=bool(self.once) and not logits)
+        self.once = seen.calls == len(self.layers)
+        return [seen.found[i][0] for i in range(len(self.layers))], own if logits else None
+
+    def look(self, images: Tensor) -> None:
+        """Find out by one image how the layers run, if no pass has shown it yet: two passes that
+        must do the same, one of them on a way back, are then not the first."""
+        if self.once is None:
+            self(images[:1].detach(), gradients=False)
+
+    def watched(self, images: Tensor, *, stops: bool) -> tuple[Seen, Tensor | None]:
+        """What a pass shows, and the logits of one that was not stopped."""
+        seen = Seen(len(self.layers), stops=stops)
+        own: Tensor | None = None
+        try:
+            with self.watching(seen):
+                own = self.classifier(images)
+        except AllSeen as signal:
+            if signal.args[0] is not seen:
+                raise
+        if any(version(activation) != before for activation, before in seen.found.values()):
             self.copies = True
-            return self.with_logits(images)
-        missing = [name for i, name in enumerate(self.layers) if i not in seen]
+            return self.watched(images, stops=stops)
+        missing = [name for i, name in enumerate(self.layers) if i not in seen.found]
         if missing:
             raise CarsoError(f"the classifier never runs layer {missing[0]!r} on these images")
-        return [seen[i][0] for i in range(len(self.layers))], logits
+        return seen, own
 
     @contextmanager
-    def watching(self, seen: dict[int, tuple[Tensor, int]]) -> Iterator[None]:
-        """Hooks that fill `seen`, for the length of a `with` block and never longer."""
+    def watching(self, seen: Seen) -> Iterator[None]:
+        """Hooks that fill `seen`, for the length of a `with` block and never longer.
+
+        Other threads may run the same modules meanwhile, with hooks of their own: a hook minds the
+        passes of its own thread only.
+        """
+        thread = threading.get_ident()
         hooks = []
         try:
             for index, module in enumerate(self.observed):
 
                 def keep(_: nn.Module, __: Any, output: Any, index: int = index) -> None:
-                    activation = self.activation(output, self.layers[index])
-                    seen[index] = activation, version(activation)
+                    if threading.get_ident() == thread:
+                        seen.keep(index, self.activation(output, self.layers[index]))
 
-                hooks.append(module.register_forward_hook(keep))
+                with HOOKS:
+                    hooks.append(module.register_forward_hook(keep))
             yield
         finally:
-            for hook in hooks:
-                hook.remove()
+            with HOOKS:
+                for hook in hooks:
+                    hook.remove()
 
     def activation(self, output: Any, name: str) -> Tensor:
         """The output of a layer, after a check that a purifier could read it."""

@@ -110,5 +110,5 @@ def draw(purifier: VAEPurifier, images: Tensor, samples: int, noise: Generator) 
 def logits_of(defence: Carso, images: Tensor, noise: Tensor) -> Tensor:
     """Steps 1 to 3 with given latent codes: logits (N, B, K)."""
     purifier = cast("VAEPurifier", defence.purifier)
-    activations, own = defence.representation.with_logits(images)
+    activations, own = defence.representation.seen(images, logits=defence.anchored)
     return defence.classify(purifier.decode(activations, noise), own)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from carso.errors import CarsoError
+from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import Scenario
 
 FOLDER = Path(__file__).parent / "scenarios"
@@ -116,18 +117,29 @@ class Place:
         return CarsoError(f"{where}: {message}")
 
 
-def build(kind: type, table: dict[str, Any], place: Place) -> object:
-    """The dataclass `kind` from a TOML table, each value checked against its annotation."""
+def build(
+    kind: type, table: dict[str, Any], place: Place, *, beside: tuple[str, ...] = (), **made: Any
+) -> object:
+    """The dataclass `kind` from a TOML table, each value checked against its annotation.
+
+    `beside` are keys of the same table that belong to another dataclass, `made` are values that
+    are no business of the table.
+    """
+    if kind is PurifierSettings and not made:
+        return build_purifier(table, place)
     hints = typing.get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}
     header = ".".join(place.path) or "the top of the file"
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            names = (*known, *beside)
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
             raise place.error(key, f"unknown key {key!r} in {header}; {hint}")
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict(made)
     for name, entry in known.items():
+        if name in made:
+            continue
         if name in table:
             values[name] = convert(hints[name], table[name], name, place)
         elif entry.default is MISSING and entry.default_factory is MISSING:
@@ -137,6 +149,24 @@ def build(kind: type, table: dict[str, Any], place: Place) -> object:
     except CarsoError as error:
         key = str(error).split()[0]  # every message begins with its key
         raise place.error(key, str(error)) from None
+
+
+PURIFIER_KEYS = ("kind", "attacks", "training")
+"""What [purifier] has whatever its kind."""
+
+
+def build_purifier(table: dict[str, Any], place: Place) -> object:
+    """[purifier], whose other keys are settings of the chosen kind."""
+    every = {key: value for key, value in table.items() if key in PURIFIER_KEYS}
+    own = {key: value for key, value in table.items() if key not in PURIFIER_KEYS}
+    kind = every.get("kind", "vae")
+    if not isinstance(kind, str) or (kind not in KINDS and ":" not in kind):
+        known = ", ".join(map(repr, KINDS))
+        raise place.error("kind", f"kind must be one of {known} or 'module:Class', got {kind!r}")
+    settings: Any = own
+    if kind in KINDS:
+        settings = build(KINDS[kind], own, place, beside=PURIFIER_KEYS)
+    return build(PurifierSettings, every, place, own=settings)
 
 
 def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
@@ -163,7 +193,10 @@ def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
 
 def as_table(scenario: Scenario) -> dict[str, Any]:
     """The scenario as plain JSON values, for records and checkpoints."""
-    return cast(dict[str, Any], json.loads(json.dumps(asdict(scenario))))
+    table = cast(dict[str, Any], json.loads(json.dumps(asdict(scenario))))
+    purifier = table["purifier"]
+    table["purifier"] = {"kind": purifier["kind"], **purifier.pop("own"), **purifier}
+    return table
 
 
 def from_table(table: dict[str, Any], *, source: str) -> Scenario:

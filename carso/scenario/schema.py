@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from carso.scenario.purifier_settings import PurifierSettings
 from carso.scenario.training_settings import (
     AGGREGATIONS,
-    BatchAttackSettings,
     ClassifierTrainingSettings,
     HardeningSettings,
-    PurifierTrainingSettings,
     check,
 )
 from carso.threats.linf import Linf
@@ -49,39 +48,6 @@ class ClassifierSettings:
         check(self.width >= 1, "width", "at least 1", self.width)
         valid = len(self.strides) == 3 and set(self.strides) <= {1, 2}
         check(valid, "strides", "three numbers of 1 or 2", self.strides)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PurifierSettings:
-    """[purifier]: the conditional VAE."""
-
-    condition: int
-    """Features of the encoded representation (`fcrepr` in the paper)."""
-    latent: int
-    """Features of the latent code (`fjoint` in the paper)."""
-    decoder_width: int = 256
-    """Channels at the start of the decoder."""
-    stages: int = 0
-    """Convolutions per layerwise encoder; 0: three up to 32 pixels a side, four above."""
-    encoder_ratio: float = 0.5
-    """The share of its channels that each of them keeps; the paper's is a half."""
-    attacks: BatchAttackSettings | None = None
-    training: PurifierTrainingSettings | None = None
-    """The paper's stage; without it, hardening starts from scratch."""
-
-    def __post_init__(self) -> None:
-        both = (self.attacks is None) == (self.training is None)
-        check(both, "training", "there with attacks, or neither of them", self.training)
-        check(self.condition >= 1, "condition", "at least 1", self.condition)
-        check(self.latent >= 1, "latent", "at least 1", self.latent)
-        check(
-            self.decoder_width >= 8 and self.decoder_width % 8 == 0,
-            "decoder_width",
-            "a multiple of 8",
-            self.decoder_width,
-        )
-        check(self.stages >= 0, "stages", "at least 0", self.stages)
-        check(0 < self.encoder_ratio <= 4, "encoder_ratio", "in (0, 4]", self.encoder_ratio)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -170,8 +170,15 @@ class HardeningSettings:
     """What the training attacks differentiate: a view of `carso.aggregation`."""
     eps: float = 0.0
     """Radius of the training attacks on the [0, 1] scale; 0: that of [threat]."""
+    reconstruct_epochs: float = 0.0
+    """Epochs at the start in which it only learns to rebuild clean images: before a new purifier
+    can do that, the classifier's word on its candidates is confident nonsense."""
     eps_epochs: float = 0.0
-    """Epochs over which the radius grows from 0, steps along with it."""
+    """Epochs after that over which the radius grows from 0, steps along with it."""
+    temperature: float = 1.0
+    """Divides the logits in the training attacks and in the loss, so that no few images that are
+    confidently wrong own the gradient; 0: that at which the classifier gives clean validation
+    images the greatest likelihood."""
     attack_steps: int = 3
     attack_step_size: float
     """Of the training PGD, on the [0, 1] pixel scale."""
@@ -212,8 +219,12 @@ class HardeningSettings:
         check(0 < self.rate_end <= 1, "rate_end", "a share in (0, 1]", self.rate_end)
         check(0 < self.warmup < 1, "warmup", "a share in (0, 1)", self.warmup)
         check(0 <= self.eps <= 1, "eps", "on the [0, 1] pixel scale (8/255 = 0.0314)", self.eps)
-        for key in ("eps_epochs", "weight_decay", "trades_weight", "reconstruction"):
+        for key in ("reconstruct_epochs", "eps_epochs", "temperature", "weight_decay"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        for key in ("trades_weight", "reconstruction"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        learns = not self.reconstruct_epochs or self.reconstruction > 0
+        check(learns, "reconstruction", "above 0 with reconstruct_epochs", self.reconstruction)
         for key in ("features", "spread", "patience", "anchor"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
         check_step_size(self.attack_step_size)

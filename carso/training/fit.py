@@ -12,6 +12,7 @@ from torch import nn
 
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData
+from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.representation import check_fit
 from carso.errors import CarsoError
@@ -55,9 +56,13 @@ def fit(
     place, threat = torch.device(device), Linf(eps=eps)
     frozen = freeze(classifier).to(place)
     check_fit(frozen, data, layers=layers)
-    sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
+    sizes: dict[str, Any] = {
+        "condition": condition,
+        "latent": latent,
+        "decoder_width": decoder_width,
+    }
     with seeded(seed, "purifier", "weights"):
-        purifier = VAEPurifier.around(
+        purifier = purifier_around(
             frozen, data.image_shape, layers=layers, mean=data.mean, std=data.std, **sizes
         )
     attacks = BatchAttackSettings(
@@ -120,9 +125,13 @@ def harden(
     check_fit(frozen, data, layers=layers)
     if start is not None and start.layers != tuple(layers):
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
-    sizes = {"condition": condition, "latent": latent, "decoder_width": decoder_width}
+    sizes: dict[str, Any] = {
+        "condition": condition,
+        "latent": latent,
+        "decoder_width": decoder_width,
+    }
     with seeded(seed, "hardening", "weights"):
-        purifier = start or VAEPurifier.around(frozen, data.image_shape, layers=layers, **sizes)
+        purifier = start or purifier_around(frozen, data.image_shape, layers=layers, **sizes)
     chosen = {"attack_step_size": 1.5 * eps / max(1, steps), "eps_epochs": epochs / 4, **settings}
     hardening = HardeningSettings(epochs=epochs, attack_steps=steps, **chosen)
     stage = HardeningStage(

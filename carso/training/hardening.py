@@ -28,8 +28,7 @@ from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
 from carso.machine import tuning
-from carso.purifiers.vae.loss import reconstruction_cost
-from carso.purifiers.vae.vae import VAEPurifier
+from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
 from carso.threats.linf import Linf
@@ -37,6 +36,7 @@ from carso.training.classifier_stage import augmented, average
 from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
 from carso.training.losses import alikeness, disagreement_attack, divergence, feature_distance
 from carso.training.schedules import one_cycle
+from carso.training.temperature import fitted_temperature
 from carso.training.validation_attack import judged
 
 
@@ -48,7 +48,7 @@ class HardeningStage:
     def __init__(
         self,
         classifier: Frozen,
-        purifier: VAEPurifier,
+        purifier: Any,
         data: ImageData,
         *,
         hardening: HardeningSettings,
@@ -65,7 +65,7 @@ class HardeningStage:
         self.seed, self.device, self.identity = seed, device, identity
         self.epochs = hardening.epochs
         self.final_classifier = final_classifier
-        purifier.posterior = None
+        purifier.deployed()  # what only the paper's training needs is not trained here
         if processes.world_size > 1 and hardening.features:
             raise CarsoError("features looks at the whole batch at once: train with --devices 1")
         self.processes = processes
@@ -77,13 +77,16 @@ class HardeningStage:
         self.optimiser = RAdam(
             self.purifier.parameters(), lr=hardening.rate, weight_decay=hardening.weight_decay
         )
+        self.temperature = hardening.temperature or fitted_temperature(
+            classifier, data.validation, device
+        )
         self.step = 0
         self.first_losses: list[float] = []
         self.best: dict[str, Tensor] = {}
         self.best_accuracy = -1.0
         self.waited = 0
 
-    def around(self, classifier: Frozen, purifier: VAEPurifier, *, samples: int) -> Carso:
+    def around(self, classifier: Frozen, purifier: Any, *, samples: int) -> Carso:
         return Carso(
             classifier,
             purifier,
@@ -149,11 +152,13 @@ class HardeningStage:
                 end=self.hardening.rate_end,
             )
         with self.processes.autocast(self.device):
-            attacked = self.attacked(images, labels, source)
+            attacked = images if self.rebuilding else self.attacked(images, labels, source)
             self.purifier.requires_grad_(True).train()
             loss, cost, logits = self.loss(images, attacked, labels)
         self.optimiser.zero_grad()
-        whole = weight * (loss + self.hardening.reconstruction * cost)
+        whole = weight * self.hardening.reconstruction * cost
+        if not self.rebuilding:
+            whole = whole + weight * loss
         whole.backward()  # type: ignore[no-untyped-call]
         self.processes.all_reduce_gradients(self.purifier.parameters())
         self.optimiser.step()
@@ -171,7 +176,11 @@ class HardeningStage:
         """The images, attacked through a view of the defence as it stands."""
         self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
         settings, threat = self.hardening, self.threat_now()
-        view = self.defence.view(settings.view)
+        scores = self.defence.view(settings.view)
+
+        def view(images: Tensor) -> Tensor:
+            return scores(images) / self.temperature  # type: ignore[no-any-return]
+
         steps = settings.attack_steps
         size = settings.attack_step_size * threat.eps / self.training_threat.eps
         precision = settings.attack_precision
@@ -187,13 +196,19 @@ class HardeningStage:
             return attack(view, images, labels, threat=threat, generator=source)
 
     @property
+    def rebuilding(self) -> bool:
+        """Whether it still learns nothing but to rebuild clean images."""
+        return self.step < self.hardening.reconstruct_epochs * self.steps()
+
+    @property
     def training_threat(self) -> Linf:
         return Linf(eps=self.hardening.eps) if self.hardening.eps else self.threat
 
     def threat_now(self) -> Linf:
         """The ball of the training attacks, which grows over the first epochs where asked."""
         growing = self.hardening.eps_epochs * self.steps()
-        share = min(1.0, (self.step + 1) / growing) if growing else 1.0
+        grown = self.step + 1 - self.hardening.reconstruct_epochs * self.steps()
+        share = min(1.0, grown / growing) if growing else 1.0
         return self.training_threat.scaled(share)
 
     def loss(
@@ -215,18 +230,15 @@ class HardeningStage:
         return loss, cost, logits.detach()
 
     def classified(self, inputs: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, K) of one candidate per input, and how far the candidates are from `clean`:
-        as images, and where asked as the classifier's activations."""
+        """Logits (B, K) of one candidate per input over the temperature, and how far the candidates
+        are from `clean`: as images, and where asked as the classifier's activations."""
         defence, settings = self.defence, self.hardening
         with torch.no_grad():
-            activations, own = defence.representation.with_logits(inputs)
-        latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
-        condition = self.purifier.conditioning(activations)
-        pixels = self.purifier.decoder.logits(latent, condition).float()
+            activations, own = defence.representation.seen(inputs, logits=defence.anchored)
+        pixels = self.purifier.pixel_logits(activations, defence.noise)
         cost = reconstruction_cost(pixels, clean).mean()
         if settings.spread:
-            latent = self.purifier.draw(len(inputs), 1, defence.noise, like=inputs)[0]
-            other = self.purifier.decoder.logits(latent, condition).float()
+            other = self.purifier.pixel_logits(activations, defence.noise)
             cost = cost + alikeness(pixels.sigmoid(), other.sigmoid(), wanted=settings.spread)
         if settings.features:
             seen, logits = defence.representation.with_logits(pixels.sigmoid())
@@ -234,9 +246,9 @@ class HardeningStage:
             cost = cost + settings.features * feature_distance(seen, wanted)
         if not settings.features or self.final_classifier is not None:
             logits = defence.final_classifier(pixels.sigmoid())
-        if settings.aggregation == "anchored":
+        if own is not None:
             logits = join(logits, own, settings.anchor)
-        return logits.float(), cost
+        return logits.float() / self.temperature, cost
 
     def validate(self) -> Row:
         """Accuracy of the averaged weights, clean and under an attack on the whole defence; the
@@ -263,7 +275,7 @@ class HardeningStage:
         )
         return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
 
-    def result(self) -> VAEPurifier:
+    def result(self) -> Any:
         """The purifier of the best epoch."""
         self.averaged.load_state_dict(self.best)
         return self.averaged.deployed()

@@ -17,7 +17,8 @@ from carso.defence.representation import Representation
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
-from carso.purifiers.vae.loss import kl_to_prior, reconstruction_cost
+from carso.purifiers.reconstruction import reconstruction_cost
+from carso.purifiers.vae.loss import kl_to_prior
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator
 from carso.scenario.training_settings import PurifierTrainingSettings

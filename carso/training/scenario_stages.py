@@ -14,7 +14,6 @@ from carso.defence.on_disk import purifier_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.machine import tuning
-from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import seeded
 from carso.scenario.parser import as_table, digest
 from carso.scenario.schema import Scenario
@@ -121,7 +120,7 @@ def hardening_stage(
     classifier: Frozen,
     device: torch.device,
     *,
-    start: VAEPurifier | None,
+    start: Any | None,
     final: Frozen | None = None,
     processes: Processes = ALONE,
 ) -> HardeningStage:
@@ -135,7 +134,7 @@ def hardening_stage(
             purifier = purifier_of(scenario, classifier, data.image_shape)
         origin = "scratch"
     else:
-        purifier, origin = start, tensor_files.fingerprint(start.deployed_state())
+        purifier, origin = start, tensor_files.fingerprint(start.state_dict())
     table = as_table(scenario)
     tuned = settings.attack_precision == "tuned"
     network = {k: v for k, v in table["purifier"].items() if k not in ("attacks", "training")}

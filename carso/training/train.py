@@ -17,7 +17,6 @@ from carso.defence.on_disk import describe, in_use, read_description
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
 from carso.storage import files, tensor_files
@@ -62,7 +61,7 @@ def train(
     elif processes.is_first:
         keep_given(folder, classifier, given)
     frozen = registry.placed(freeze(classifier), device)
-    purifier: VAEPurifier | None = None
+    purifier: Any | None = None
     if scenario.purifier.training is not None:
         purifier = train_purifier(scenario, data, frozen, folder, device, display, processes)
         defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
@@ -205,7 +204,7 @@ def train_purifier(
     device: torch.device,
     display: Display,
     processes: Processes = ALONE,
-) -> VAEPurifier:
+) -> Any:
     """The paper's purifier on top of `classifier`."""
     training = purifier_stage(
         scenario, data, classifier, device, folder=folder / "purifier", processes=processes
@@ -217,10 +216,10 @@ def train_purifier(
         training.batches.prepare(done, advance)
     history = loop.run(training, folder / "purifier", display)
     purifier = training.result()
-    weights = purifier.deployed_state()
+    weights = purifier.deployed().state_dict()
     bank = training.batches.seconds if training.uses_bank() else 0.0
     finish(folder, training, weights, history, scenario=scenario, data=data, bank_seconds=bank)
-    return purifier.deployed()
+    return purifier
 
 
 def harden(
@@ -232,14 +231,14 @@ def harden(
     display: Display,
     processes: Processes = ALONE,
     *,
-    start: VAEPurifier | None,
-) -> VAEPurifier:
+    start: Any | None,
+) -> Any:
     """The purifier after training against attacks on the whole defence, from `start` or from
     scratch."""
     training = hardening_stage(scenario, data, classifier, device, start=start, processes=processes)
     history = loop.run(training, folder / "hardening", display)
     purifier = training.result()
-    weights = purifier.deployed_state()
+    weights = purifier.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)
     return purifier
 

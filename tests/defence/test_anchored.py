@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from carso.defence.aggregation import VIEWS, join
+from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.view import SATURATING
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator, normal
 
 SHAPE = (1, 8, 8)
@@ -254,7 +254,7 @@ def test_the_papers_purifier_and_the_frugal_path_agree_with_the_way_without_it()
     network = classifier()
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        purifier = VAEPurifier.around(
+        purifier = purifier_around(
             network, SHAPE, layers=["hidden"], condition=8, latent=8, decoder_width=16
         ).deployed()
     found = []

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from carso.defence.aggregation import VIEWS, view
+from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.view import SATURATING, View, averaged
 from carso.errors import CarsoError
-from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import normal
 
 SHAPE = (1, 8, 8)
@@ -94,7 +94,7 @@ def paper_defence() -> Carso:
     network = classifier(8.0)
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        purifier = VAEPurifier.around(
+        purifier = purifier_around(
             network, SHAPE, layers=["hidden"], condition=8, latent=8, decoder_width=16
         )
     with torch.no_grad():

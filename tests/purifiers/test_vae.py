@@ -11,9 +11,10 @@ from torch import Generator, Tensor, nn
 from carso.classifiers.wide_resnet import WideResNet, conditioning_layers
 from carso.defence.representation import Representation
 from carso.errors import CarsoError
+from carso.purifiers.reconstruction import reconstruction_cost
 from carso.purifiers.vae.conditioning import Conditioning, layer_encoder
 from carso.purifiers.vae.decoder import Decoder
-from carso.purifiers.vae.loss import kl_to_prior, reconstruction_cost
+from carso.purifiers.vae.loss import kl_to_prior
 from carso.purifiers.vae.posterior import Posterior
 from carso.purifiers.vae.vae import VAEPurifier
 

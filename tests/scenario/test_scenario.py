@@ -109,6 +109,7 @@ def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
         "cifar100",
         "fashion",
         "fashion-retrofit",
+        "fashion-retrofit-unet",
         "tinyimagenet",
     ]
 
@@ -170,7 +171,7 @@ def test_attacks_are_the_papers_table_and_never_reused(name: str) -> None:
 @pytest.mark.parametrize("name", PAPER_TRAINING)
 def test_architectures_and_samples_are_the_papers(name: str) -> None:
     scenario = read(name)
-    purifier, classifier = scenario.purifier, scenario.classifier
+    purifier, classifier = scenario.purifier.own, scenario.classifier
     assert (purifier.condition, purifier.latent, purifier.stages) == PAPER_SIZES[name]
     assert purifier.decoder_width == 256
     assert (classifier.depth, classifier.width, classifier.strides) == (28, 10, (1, 2, 2))
@@ -252,7 +253,7 @@ def test_a_file_of_the_users_own(tmp_path: Path) -> None:
     scenario = read(str(path))
     assert isinstance(scenario, Scenario)
     assert scenario.name == "own"
-    assert (scenario.classifier.depth, scenario.purifier.latent) == (10, 8)
+    assert (scenario.classifier.depth, scenario.purifier.own.latent) == (10, 8)
     assert scenario.training_threat.eps == 0.1
     assert read(str(path), preset="fast").purifier.attacks.steps == 2
     assert scenario.purifier.attacks.steps == 40

@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 from carso.attacks.margin import Margin
 from carso.classifiers.frozen import freeze
 from carso.data import ImageData, Split
+from carso.defence.around import purifier_around
 from carso.defence.representation import Representation
 from carso.distributed.processes import Processes
 from carso.purifiers.vae.vae import VAEPurifier
@@ -88,7 +89,7 @@ def prepared(learnt: nn.Module, bars: ImageData) -> VAEPurifier:
     """A purifier whose candidates resemble the images; tests take a copy of it."""
     layers = ["norm", "out"]
     with seeded(0, "purifier"):
-        purifier = VAEPurifier.around(
+        purifier = purifier_around(
             copy.deepcopy(learnt), SHAPE, layers=layers, condition=8, latent=8, decoder_width=16
         )
         images, _ = bars.train.batch(slice(None))

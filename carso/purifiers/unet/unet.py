@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Self, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from carso.errors import CarsoError
+from carso.purifiers.reconstruction import reconstruction_cost
 from carso.purifiers.unet.entry import MapEntry, VectorEntry, nearest_level, token_grid
 from carso.purifiers.unet.network import Size, UNet, level_sizes
 from carso.randomness import normal
@@ -72,6 +72,8 @@ class UNetPurifier(nn.Module):
             nn.init.normal_(project.weight, std=0.1)  # small: noise is no substitute for sight
         self.noises = nn.ModuleList(noises)
         self.network = UNet(self.channels, widths=self.widths, blocks=blocks)
+        # On a CPU a step of training is a fifth faster with its channels last.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
         """`samples` candidates per image, (N, B, C, H, W) in [0, 1]."""
@@ -137,8 +139,7 @@ class UNetPurifier(nn.Module):
     def loss(self, clean: Tensor, activations: Sequence[Tensor], generator: Generator) -> Tensor:
         """The reconstruction of the clean images from the activations of the attacked ones, as the
         paper's purifier has it: binary cross-entropy of each image, summed over its pixels (B,)."""
-        pixels = self.pixel_logits(activations, generator)
-        return F.binary_cross_entropy_with_logits(pixels, clean, reduction="none").flatten(1).sum(1)
+        return reconstruction_cost(self.pixel_logits(activations, generator), clean)
 
     def deployed(self) -> Self:
         """This purifier in evaluation mode and without gradients of its own."""

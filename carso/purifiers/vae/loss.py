@@ -1,14 +1,8 @@
-"""The loss of section 5.1: summed binary cross-entropy plus beta times the KL divergence."""
+"""The second term of the loss of section 5.1; the first is `reconstruction_cost`."""
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
-
-
-def reconstruction_cost(logits: Tensor, clean: Tensor) -> Tensor:
-    """Binary cross-entropy of each image, summed over its pixels and channels: (B,)."""
-    return F.binary_cross_entropy_with_logits(logits, clean, reduction="none").flatten(1).sum(1)
 
 
 def kl_to_prior(mean: Tensor, logvar: Tensor, *, free_bits: float = 0.0) -> Tensor:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.defence.representation import Representation
 from carso.errors import CarsoError
 from carso.microbatches import in_microbatches
 from carso.purifiers.vae.conditioning import HALF, Conditioning
@@ -56,19 +54,6 @@ class VAEPurifier(nn.Module):
             image_shape, latent=latent, condition=condition, mean=mean, std=std
         )
 
-    @classmethod
-    def around(
-        cls,
-        classifier: nn.Module,
-        image_shape: tuple[int, int, int],
-        *,
-        layers: Sequence[str],
-        **settings: Any,
-    ) -> VAEPurifier:
-        """A purifier for the activations of `classifier` at `layers`, whatever their shapes."""
-        shapes = Representation(classifier, layers).shapes(image_shape)
-        return cls(image_shape, layers=layers, shapes=shapes, **settings)
-
     def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
         """`samples` candidates per image, (N, B, C, H, W) in [0, 1]; z comes from the prior.
 
@@ -89,6 +74,11 @@ class VAEPurifier(nn.Module):
         repeated = condition.expand(len(noise), -1, -1)  # (N, B, F), no copy
         candidates = in_microbatches(self.decoder, noise.flatten(0, 1), repeated.flatten(0, 1))
         return candidates.unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
+
+    def pixel_logits(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
+        """One candidate per image before the sigmoid, (B, C, H, W); z comes from the prior."""
+        latent = self.draw(len(activations[0]), 1, generator, like=activations[0])[0]
+        return self.decoder.logits(latent, self.conditioning(activations)).float()
 
     def reconstruct(
         self, images: Tensor, activations: Sequence[Tensor], generator: Generator

@@ -1,0 +1,88 @@
+"""[purifier] of a scenario file: which kind, and the settings that each kind has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from carso.scenario.training_settings import (
+    BatchAttackSettings,
+    PurifierTrainingSettings,
+    check,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VAESettings:
+    """kind = "vae": the paper's conditional VAE."""
+
+    condition: int
+    """Features of the encoded representation (`fcrepr` in the paper)."""
+    latent: int
+    """Features of the latent code (`fjoint` in the paper)."""
+    decoder_width: int = 256
+    """Channels at the start of the decoder."""
+    stages: int = 0
+    """Convolutions per layerwise encoder; 0: three up to 32 pixels a side, four above."""
+    encoder_ratio: float = 0.5
+    """The share of its channels that each of them keeps; the paper's is a half."""
+
+    def __post_init__(self) -> None:
+        check(self.condition >= 1, "condition", "at least 1", self.condition)
+        check(self.latent >= 1, "latent", "at least 1", self.latent)
+        check(
+            self.decoder_width >= 8 and self.decoder_width % 8 == 0,
+            "decoder_width",
+            "a multiple of 8",
+            self.decoder_width,
+        )
+        check(self.stages >= 0, "stages", "at least 0", self.stages)
+        check(0 < self.encoder_ratio <= 4, "encoder_ratio", "in (0, 4]", self.encoder_ratio)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UNetSettings:
+    """kind = "unet": a U-Net over the activations."""
+
+    widths: tuple[int, ...] = (16, 32, 64, 96)
+    """Channels of each level; the first has the image's resolution, each next one half of it."""
+    blocks: tuple[int, ...] = (1, 2, 2, 2)
+    """Residual blocks of each level, on the way down and again on the way up."""
+    noise: int = 4
+    """Channels of noise that enter each level."""
+
+    def __post_init__(self) -> None:
+        wide = len(self.widths) >= 2 and min(self.widths) >= 1
+        check(wide, "widths", "two levels or more of at least one channel", self.widths)
+        same = len(self.blocks) == len(self.widths) and min(self.blocks) >= 0
+        check(same, "blocks", f"a number for each of the {len(self.widths)} widths", self.blocks)
+        check(self.noise >= 1, "noise", "at least 1", self.noise)
+
+
+KINDS: dict[str, type[VAESettings] | type[UNetSettings]] = {
+    "vae": VAESettings,
+    "unet": UNetSettings,
+}
+"""The settings of each kind that ships; `carso.purifiers.kinds` knows how to build them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PurifierSettings:
+    """[purifier]: in the file, the kind's own settings stand in this table as well."""
+
+    kind: str = "vae"
+    """One of `KINDS`, or a class of the user's own as "module:Class"."""
+    own: VAESettings | UNetSettings | Mapping[str, Any]
+    """The kind's own settings; of a class of the user's own, its keyword arguments."""
+    attacks: BatchAttackSettings | None = None
+    training: PurifierTrainingSettings | None = None
+    """The paper's stage; without it, hardening starts from scratch."""
+
+    def __post_init__(self) -> None:
+        both = (self.attacks is None) == (self.training is None)
+        check(both, "training", "there with attacks, or neither of them", self.training)
+
+    def arguments(self) -> dict[str, Any]:
+        """The kind's own settings, as keyword arguments."""
+        return dict(self.own) if isinstance(self.own, Mapping) else asdict(self.own)
