@@ -95,7 +95,7 @@ class Carso(nn.Module):
         input join them where the aggregation is "anchored", and are not needed elsewhere."""
         logits = in_microbatches(self.final_classifier, candidates.flatten(0, 1))  # (N * B, K)
         logits = logits.reshape(*candidates.shape[:2], -1)
-        return logits if own is None else join(logits, own, self.anchor)
+        return join(logits, own, self.anchor) if self.anchored and own is not None else logits
 
     @property
     def anchored(self) -> bool:
