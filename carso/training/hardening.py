@@ -128,13 +128,14 @@ class HardeningStage:
         """One pass over the training images, then the averaged weights on validation images."""
         source = generator(self.seed, self.name, "epoch", number)
         self.defence.noise = generator(self.seed, self.name, "noise", number)
-        totals, count = torch.zeros(3), 0
+        totals, count, passes = torch.zeros(3), 0, 0
         began = time.perf_counter()
         for indices in shuffled(
             len(self.data.train), self.hardening.batch_size, source, self.processes
         ):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
+            passes += len(indices) * self.passes()
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
                 found = self.update(own, answers, source, weight=len(own) / len(images))
@@ -147,13 +148,15 @@ class HardeningStage:
             "loss": loss,
             "reconstruction": cost,
             "training_accuracy": right,
-            "gradient_passes": count * self.passes(),
+            "gradient_passes": passes,
             "images_per_second": speed,
             **self.validate(),
         }
 
     def passes(self) -> int:
-        """Gradients through the whole defence that one image costs in one epoch."""
+        """Gradients through the whole defence that one image costs at present."""
+        if self.rebuilding:
+            return 1
         both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
         return self.hardening.attack_steps + 1 + both
 
