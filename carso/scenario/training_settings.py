@@ -180,6 +180,10 @@ class HardeningSettings:
     attack_steps: int = 3
     attack_step_size: float
     """Of the training PGD, in the unit of the threat's eps."""
+    replays: int = 0
+    """Free adversarial training (Shafahi et al. 2019): each batch is trained on so many times, each
+    time one step of attack further, whose gradient comes from the very pass that trains; 0: an
+    attack of `attack_steps` before each update, several times as dear."""
     attack_loss: str = "cross-entropy"
     """What that PGD climbs: "cross-entropy", or "margin", the lead of the right class; with
     loss = "trades" it is always the divergence."""
@@ -234,6 +238,8 @@ class HardeningSettings:
         known = self.attack_precision in PRECISIONS
         check(known, "attack_precision", f"one of {PRECISIONS}", self.attack_precision)
         check(self.loss in losses, "loss", f"one of {losses}", self.loss)
+        valid = self.replays >= 0 and not (self.replays and self.loss == "trades")
+        check(valid, "replays", 'at least 0, and 0 with loss = "trades"', self.replays)
         climbed = ("cross-entropy", "margin")
         check(self.attack_loss in climbed, "attack_loss", f"one of {climbed}", self.attack_loss)
         check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,8 @@ class HardeningStage:
         return 0 < self.hardening.patience <= self.waited
 
     def steps(self) -> int:
-        return batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
+        batches = batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
+        return batches * max(1, self.hardening.replays)
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
@@ -135,13 +136,14 @@ class HardeningStage:
         ):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
-            passes += len(indices) * self.passes()
+            each = self.passes()
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
-                found = self.update(own, answers, source, weight=len(own) / len(images))
-            totals += len(indices) * found
-            count += len(indices)
-            advance()
+                for found in self.updates(own, answers, source, weight=len(own) / len(images)):
+                    totals += len(indices) * found
+                    count += len(indices)
+                    passes += len(indices) * each
+                    advance()
         speed = count / (time.perf_counter() - began)
         loss, cost, right = (totals / count).tolist()
         return {
@@ -157,14 +159,57 @@ class HardeningStage:
         """Gradients through the whole defence that one image costs at present."""
         if self.rebuilding:
             return 1
+        if self.hardening.replays:
+            return 2  # of each update: the attack's and the weights', from one forward pass
         both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
         return self.hardening.attack_steps + 1 + both
 
-    def update(
-        self, images: Tensor, labels: Tensor, source: Generator, *, weight: float = 1.0
-    ) -> Tensor:
-        """One optimiser step on a batch, of which these images are a share of `weight`; the
-        batch's loss, mean reconstruction cost and accuracy."""
+    def updates(
+        self, images: Tensor, labels: Tensor, source: Generator, *, weight: float
+    ) -> Iterator[Tensor]:
+        """What a batch, of which these images are a share of `weight`, is trained on: once under
+        attack, or with replays several times, each one step of attack further."""
+        if not self.hardening.replays:
+            yield self.update(images, labels, source, weight=weight)
+            return
+        attacked = self.threat_now().random_start(images, source)
+        for _ in range(self.hardening.replays):
+            if self.rebuilding:
+                yield self.update(images, labels, source, weight=weight)
+                continue
+            self.set_rate()
+            found, attacked = self.replay(images, attacked, labels, weight=weight)
+            yield found
+
+    def replay(
+        self, images: Tensor, attacked: Tensor, labels: Tensor, *, weight: float
+    ) -> tuple[Tensor, Tensor]:
+        """One update, and the images attacked one step further, both from one forward pass."""
+        settings, threat = self.hardening, self.threat_now()
+        self.purifier.requires_grad_(True).train()
+        attacked = attacked.detach().requires_grad_(True)
+        with self.processes.autocast(self.device):
+            activations, own = self.defence.representation.seen(
+                attacked, logits=self.defence.own_counts
+            )
+            outputs = [*activations, *([] if own is None else [own])]
+            leaves = [output.detach().requires_grad_(True) for output in outputs]
+            joined = None if own is None else leaves[-1]
+            logits, cost = self.classified(leaves[: len(activations)], joined, images)
+            loss = self.classification_loss(logits, labels)
+        if settings.attack_loss == "margin":
+            climbed = -margins(logits, labels).sum()
+        else:
+            climbed = F.cross_entropy(logits, labels, reduction="sum")
+        at_leaves = torch.autograd.grad(climbed, leaves, retain_graph=True)
+        found = self.apply(loss, cost, logits.detach(), labels, weight=weight)
+        (gradient,) = torch.autograd.grad(outputs, attacked, at_leaves)
+        size = settings.attack_step_size * threat.eps / self.training_threat.eps
+        moved = attacked.detach() + threat.ascend(gradient, size)
+        return found, threat.project(moved, images)
+
+    def set_rate(self) -> None:
+        """The rate of the coming update."""
         progress = self.step / (self.steps() * self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = one_cycle(
@@ -173,10 +218,23 @@ class HardeningStage:
                 warmup=self.hardening.warmup,
                 end=self.hardening.rate_end,
             )
+
+    def update(
+        self, images: Tensor, labels: Tensor, source: Generator, *, weight: float = 1.0
+    ) -> Tensor:
+        """One optimiser step on a batch, of which these images are a share of `weight`; the
+        batch's loss, mean reconstruction cost and accuracy."""
+        self.set_rate()
         with self.processes.autocast(self.device):
             attacked = images if self.rebuilding else self.attacked(images, labels, source)
             self.purifier.requires_grad_(True).train()
             loss, cost, logits = self.loss(images, attacked, labels)
+        return self.apply(loss, cost, logits, labels, weight=weight)
+
+    def apply(
+        self, loss: Tensor, cost: Tensor, logits: Tensor, labels: Tensor, *, weight: float
+    ) -> Tensor:
+        """One optimiser step down the loss of a share of the batch; the whole batch's figures."""
         self.optimiser.zero_grad()
         whole = weight * self.hardening.reconstruction * cost
         if not self.rebuilding:
@@ -263,24 +321,33 @@ class HardeningStage:
         """The loss of the classification, the mean reconstruction cost, the logits under attack."""
         settings = self.hardening
         if settings.loss == "trades":
-            logits, cost = self.classified(torch.cat([images, attacked]), images.repeat(2, 1, 1, 1))
+            both = self.read(torch.cat([images, attacked]))
+            logits, cost = self.classified(*both, images.repeat(2, 1, 1, 1))
             clean, logits = logits.chunk(2)
             loss = F.cross_entropy(clean, labels)
             loss = loss + settings.trades_weight * divergence(clean, logits)
         else:
-            logits, cost = self.classified(attacked, images)
-            if settings.loss == "margin":
-                loss = F.softplus(-margins(logits, labels)).mean()
-            else:
-                loss = F.cross_entropy(logits, labels)
+            logits, cost = self.classified(*self.read(attacked), images)
+            loss = self.classification_loss(logits, labels)
         return loss, cost, logits.detach()
 
-    def classified(self, inputs: Tensor, clean: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (B, K) of one candidate per input over the temperature, and how far the candidates
+    def classification_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What wrong labels of the candidates cost, on average."""
+        if self.hardening.loss == "margin":
+            return F.softplus(-margins(logits, labels)).mean()
+        return F.cross_entropy(logits, labels)
+
+    @torch.no_grad()
+    def read(self, inputs: Tensor) -> tuple[list[Tensor], Tensor | None]:
+        """The activations, and the classifier's own logits where they count."""
+        return self.defence.representation.seen(inputs, logits=self.defence.own_counts)
+
+    def classified(
+        self, activations: list[Tensor], own: Tensor | None, clean: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits (B, K) of one candidate per image over the temperature, and how far the candidates
         are from `clean`: as images, and where asked as the classifier's activations."""
         defence, settings = self.defence, self.hardening
-        with torch.no_grad():
-            activations, own = defence.representation.seen(inputs, logits=defence.own_counts)
         pixels = self.learning.pixel_logits(activations, defence.noise)
         cost = reconstruction_cost(pixels, clean).mean()
         if settings.spread:

@@ -25,6 +25,7 @@ WAYS: list[dict[str, Any]] = [
     {"loss": "cross-entropy"},
     {"loss": "margin", "aggregation": "anchored", "anchor": 0.5},
     {"loss": "trades", "features": 5.0},
+    {"loss": "cross-entropy", "replays": 2, "attack_loss": "margin"},
 ]
 
 
@@ -278,3 +279,45 @@ def test_a_row_says_what_the_epoch_did(new_stage: Make) -> None:
     }
     assert row["images_per_second"] > 0
     assert 0 <= row["training_accuracy"] <= 1
+
+
+# Replays: the pass that trains gives the next step of the attack.
+
+
+def test_a_replay_goes_one_step_up_the_margin_inside_the_ball(
+    new_stage: Make, batch: Batch
+) -> None:
+    images, labels = batch
+    stage = new_stage(replays=3, attack_loss="margin", attack_step_size=0.04)
+    noise = stage.defence.noise.get_state()
+    found, moved = stage.replay(images, images, labels, weight=1.0)
+    assert bool(stage.threat.contains(moved, images).all())
+    assert 0 <= float(found[2]) <= 1
+    again = new_stage(replays=3, attack_loss="margin")  # the very pass, by hand
+    again.defence.noise.set_state(noise)
+    again.purifier.train()
+    pixels = images.clone().requires_grad_(True)
+    activations, own = again.defence.representation.seen(pixels, logits=False)
+    logits, _ = again.classified(activations, own, images)
+    right = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    best = logits.scatter(1, labels.unsqueeze(1), -torch.inf).amax(dim=1)
+    (gradient,) = torch.autograd.grad((best - right).sum(), pixels)
+    wanted = stage.threat.project(images + 0.04 * gradient.sign(), images)
+    torch.testing.assert_close(moved, wanted)
+
+
+def test_a_replay_trains_on_what_it_was_given(new_stage: Make, batch: Batch) -> None:
+    """Its update is that of an ordinary one whose attack stays where it is."""
+    images, labels = batch
+    one, other = new_stage(replays=1), new_stage()
+    other.attacked = lambda *_: images  # type: ignore[method-assign, assignment]
+    one.replay(images, images, labels, weight=1.0)
+    other.update(images, labels, Generator().manual_seed(0))
+    for first, second in zip(one.purifier.parameters(), other.purifier.parameters(), strict=True):
+        torch.testing.assert_close(first.grad, second.grad)
+
+
+def test_an_epoch_of_replays_has_as_many_updates(new_stage: Make) -> None:
+    stage = new_stage(replays=3, epochs=1)
+    train_in_memory(stage, Quiet())
+    assert stage.step == stage.steps() == 3 * new_stage().steps()
