@@ -16,18 +16,19 @@ import torch
 
 import carso
 from carso import data
+from carso.defence.on_disk import Deployed
 
 COUNT = 200
 NAMES = ("cifar10-small-hardened", "fashion", "fashion-hardened", "fashion-retrofit")
 RECORD = Path(__file__).parents[1] / "tests" / "contracts" / "shipped_predictions.json"
 
 
-def images_for(defence: carso.Carso) -> torch.Tensor:
+def images_for(defence: Deployed) -> torch.Tensor:
     """Embedded test images; for a defence of coloured images, those in three colours, enlarged."""
     images = data.load("fashion-embedded").test.batch(slice(0, COUNT))[0]
-    if defence.purifier.image_shape[0] == 1:
+    if defence.trained_shape[0] == 1:
         return images
-    side = defence.purifier.image_shape[1]
+    side = defence.trained_shape[1]
     enlarged = torch.nn.functional.pad(images, [(side - images.shape[-1]) // 2] * 4)
     return torch.cat([enlarged, enlarged.flip(-1), enlarged.flip(-2)], dim=1)
 

@@ -12,7 +12,7 @@ from torch import nn
 from carso import data
 from carso.classifiers.known_files import KNOWN, KnownFile, installed, installed_file, recognised
 from carso.classifiers.registry import build
-from carso.data import ImageData
+from carso.data import ImageData, ImageFacts
 from carso.errors import CarsoError
 from carso.scenario.classifier_settings import ClassifierSettings
 from carso.scenario.parser import read
@@ -44,7 +44,7 @@ def of_user(path: Path) -> nn.Module:
     return made
 
 
-def given(path: Path, settings: ClassifierSettings, images: ImageData) -> nn.Module:
+def given(path: Path, settings: ClassifierSettings, images: ImageData | ImageFacts) -> nn.Module:
     """The classifier in a file: a Python file makes one, any other holds the network's weights."""
     if path.suffix == ".py":
         return of_user(path)

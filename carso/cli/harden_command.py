@@ -34,7 +34,8 @@ def harden(
         str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
     ] = "fashion-retrofit",
     layers: Annotated[
-        str, typer.Option(help="Layers that the purifier reads, e.g. conv1,block2.conv.")
+        str,
+        typer.Option(help="Layers that the purifier reads (a,b,c), or auto."),
     ] = "",
     any_accuracy: AnyAccuracyOption = False,
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,

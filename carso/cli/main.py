@@ -13,6 +13,7 @@ from carso.cli.doctor_command import doctor
 from carso.cli.evaluate_command import evaluate
 from carso.cli.harden_command import harden
 from carso.cli.import_command import import_
+from carso.cli.layers_command import layers
 from carso.cli.options import app
 from carso.cli.predict_command import predict
 from carso.cli.report_command import report
@@ -22,7 +23,18 @@ from carso.cli.train_command import train
 from carso.distributed.launchers import first_process
 from carso.errors import CarsoError
 
-for command in (demo, scenarios, train, harden, predict, evaluate, report, reproduce, doctor):
+for command in (
+    demo,
+    scenarios,
+    layers,
+    train,
+    harden,
+    predict,
+    evaluate,
+    report,
+    reproduce,
+    doctor,
+):
     app.command()(command)
 app.command("import")(import_)  # a word that Python keeps for itself
 

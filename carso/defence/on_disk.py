@@ -20,6 +20,7 @@ from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData, ImageFacts
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
+from carso.defence.layers import layers_for
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
@@ -86,7 +87,7 @@ def purifier_of(
     return purifier_around(
         classifier,
         image_shape,
-        layers=registry.layers_of(scenario.classifier),
+        layers=layers_for(scenario.classifier, classifier, image_shape),
         kind=scenario.purifier.kind,
         **scenario.purifier.arguments(),
         **statistics,

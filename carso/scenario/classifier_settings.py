@@ -17,6 +17,8 @@ NETWORK_KEYS: Mapping[str, Mapping[str, Any]] = {
 }
 """Of each kind of network, what a scenario may say of it, and what holds if it does not."""
 
+AUTO = ("auto",)
+"""The `layers` of a scenario that leaves their choice to the classifier's own pass."""
 EVERY_NETWORK_KEY = ("depth", "width", "strides", "mean", "std")
 RESNET_DEPTHS = (20, 32, 44, 56)
 
@@ -37,7 +39,8 @@ class ClassifierSettings:
     std: tuple[float, ...] = ()
     """What it divides by after that; empty: the deviation of the data set."""
     layers: tuple[str, ...] = ()
-    """The representation; empty: the layers that the kind has for it."""
+    """The representation; empty: the layers that the kind has for it; "auto": the earliest of each
+    resolution, whatever the network."""
     weights: tuple[str, ...] = ()
     """Published files of these weights, the paper's first (for those who fetch them)."""
     training: ClassifierTrainingSettings | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from carso.errors import CarsoError
+from carso.scenario.classifier_settings import AUTO
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import Scenario
 from carso.threats import registry as threats
@@ -220,6 +221,8 @@ def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
         return build(cast(type, hint), value, place.inside(key))
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
+        if (key, value) == ("layers", "auto"):
+            return AUTO
         if not isinstance(value, list):
             raise place.error(key, f"{key} must be a list, got {value!r}")
         return tuple(convert(inner, item, key, place) for item in value)

@@ -17,6 +17,7 @@ from carso.classifiers.frozen import freeze
 from carso.classifiers.sanity import refuse_chance
 from carso.data import ImageData
 from carso.defence.defence import Carso
+from carso.defence.layers import chosen_layers
 from carso.defence.on_disk import in_use
 from carso.defence.representation import check_fit
 from carso.errors import CarsoError
@@ -34,7 +35,7 @@ def fit(
     classifier: nn.Module,
     data: ImageData,
     *,
-    layers: Sequence[str],
+    layers: str | Sequence[str] = "auto",
     eps: float | None = None,
     norm: str = DEFAULT,
     threat: Threat | None = None,
@@ -53,11 +54,15 @@ def fit(
 ) -> Carso:
     """Train a purifier as the paper does around `classifier`, which maps images in [0, 1] to logits
     and whose weights do not change: it is frozen in place. `layers` names the activations that the
-    purifier reads; `shape` are settings of its kind, as in a scenario file. A classifier that is no
-    better than a guess on validation images is refused, unless `check_accuracy` is off. The
-    attacker may go `eps` far in `norm`, or as far as a `threat` of your own says."""
+    purifier reads ("auto": see `carso layers`); `shape` are settings of its kind, as in a scenario
+    file. A classifier that is no better than a guess on validation images is refused, unless
+    `check_accuracy` is off. The attacker may go `eps` far in `norm`, or as far as a `threat` of
+    your own says."""
     if kind == "vae":
         shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
+    place = torch.device(device)
+    frozen = registry.placed(freeze(classifier), place)
+    layers = chosen_layers(frozen, data.image_shape, layers)
     scenario = fitting_scenario(
         layers=layers,
         threat=threat_of(threat, norm=norm, eps=eps),
@@ -71,8 +76,6 @@ def fit(
         kind=kind,
         shape=shape,
     )
-    place = torch.device(device)
-    frozen = registry.placed(freeze(classifier), place)
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
         refuse_chance(frozen, data, place)
@@ -85,7 +88,7 @@ def harden(
     classifier: nn.Module,
     data: ImageData,
     *,
-    layers: Sequence[str],
+    layers: str | Sequence[str] = "auto",
     eps: float | None = None,
     norm: str = DEFAULT,
     threat: Threat | None = None,
@@ -114,11 +117,12 @@ def harden(
         settings = sized | settings
     if start is not None:
         settings = {"start": "purifier"} | settings
+    place = torch.device(device)
+    frozen = registry.placed(freeze(classifier), place)
+    layers = chosen_layers(frozen, data.image_shape, layers)
     chosen = hardening_scenario(
         parser.read(scenario), name="harden", layers=layers, threat=threat, seed=seed, **settings
     )
-    place = torch.device(device)
-    frozen = registry.placed(freeze(classifier), place)
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
         refuse_chance(frozen, data, place)

@@ -125,8 +125,11 @@ class HardeningStage:
         return 0 < self.hardening.patience <= self.waited
 
     def steps(self) -> int:
-        batches = batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
-        return batches * max(1, self.hardening.replays)
+        return batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
+
+    def updates_in(self, epochs: float) -> float:
+        """How many optimiser steps so many epochs have."""
+        return epochs * self.steps() * max(1, self.hardening.replays)
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
@@ -137,10 +140,11 @@ class HardeningStage:
         for indices in cursor.batches(advance):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
+            each = len(indices) * self.passes()
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
                 for found in self.updates(own, answers, source, weight=len(own) / len(images)):
-                    cursor.add(found=len(indices) * found)
+                    cursor.add(found=len(indices) * found, passes=each)
         count = cursor.seen * cursor.repeats
         speed = count / cursor.elapsed()
         loss, cost, right = (cursor.totals["found"] / count).tolist()
@@ -148,13 +152,15 @@ class HardeningStage:
             "loss": loss,
             "reconstruction": cost,
             "training_accuracy": right,
-            "gradient_passes": count * self.passes(),
+            "gradient_passes": cursor.totals["passes"],
             "images_per_second": speed,
             **self.validate(),
         }
 
     def passes(self) -> int:
-        """Gradients through the whole defence that one image costs in one epoch."""
+        """Gradients through the whole defence that one image costs at present."""
+        if self.rebuilding:
+            return 1
         if self.hardening.replays:
             return 2  # of each update: the attack's and the weights', from one forward pass
         both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
@@ -206,7 +212,7 @@ class HardeningStage:
 
     def set_rate(self) -> None:
         """The rate of the coming update."""
-        progress = self.step / (self.steps() * self.epochs)
+        progress = self.step / self.updates_in(self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = one_cycle(
                 progress,
@@ -297,7 +303,7 @@ class HardeningStage:
     @property
     def rebuilding(self) -> bool:
         """Whether it still learns nothing but to rebuild clean images."""
-        return self.step < self.hardening.reconstruct_epochs * self.steps()
+        return self.step < self.updates_in(self.hardening.reconstruct_epochs)
 
     @property
     def training_threat(self) -> Threat:
@@ -306,8 +312,8 @@ class HardeningStage:
 
     def threat_now(self) -> Threat:
         """The ball of the training attacks, which grows over the first epochs where asked."""
-        growing = self.hardening.eps_epochs * self.steps()
-        grown = self.step + 1 - self.hardening.reconstruct_epochs * self.steps()
+        growing = self.updates_in(self.hardening.eps_epochs)
+        grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
         share = min(1.0, grown / growing) if growing else 1.0
         return self.training_threat.scaled(share)
 

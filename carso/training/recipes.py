@@ -9,9 +9,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from carso import data
+from carso.classifiers import brought
 from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
-from carso.scenario.classifier_settings import ClassifierSettings
+from carso.scenario.classifier_settings import AUTO, ClassifierSettings
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
 from carso.scenario.training_settings import (
@@ -38,7 +42,7 @@ def hardening_of_file(
         raise CarsoError(f"--classifier: there is no file {classifier}")
     code = classifier.suffix == ".py"
     if code and not layers:
-        raise CarsoError("--layers names the layers of your classifier that the purifier reads")
+        layers = AUTO
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     threat = None if eps is None else scenario.threat.with_eps(eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
@@ -100,6 +104,25 @@ def purifier_settings(
                 f"neither [hardening] nor a purifier of kind {kind!r}: {error}"
             ) from None
     return PurifierSettings(kind=kind, own=own)
+
+
+def classifier_and_shape(
+    scenario: Scenario, path: Path, shape: str
+) -> tuple[nn.Module, tuple[int, int, int]]:
+    """The classifier in a file, and the (C, H, W) of its images: the scenario's, or as written."""
+    if not path.is_file():
+        raise CarsoError(f"there is no file {path}")
+    sides = [side.strip() for side in shape.split(",")] if shape else []
+    if shape and (len(sides) != 3 or not all(side.isdecimal() and int(side) for side in sides)):
+        raise CarsoError(f"--shape is C,H,W, such as 3,32,32, got {shape!r}")
+    if path.suffix == ".py" and shape:
+        channels, height, width = map(int, sides)
+        return brought.of_user(path), (channels, height, width)
+    images = data.facts(scenario.data.set)
+    if shape:
+        raise CarsoError("--shape is for a .py: weights belong to the images of their scenario")
+    settings = settled(scenario.classifier, path)
+    return brought.given(path, settings, images), images.image_shape
 
 
 def fitting_scenario(

@@ -16,6 +16,7 @@ from carso.classifiers.known_files import installed, installed_file, settled
 from carso.classifiers.sanity import refuse_chance
 from carso.data import DataNotFoundError, ImageData
 from carso.defence.defence import Carso
+from carso.defence.layers import layers_for
 from carso.defence.on_disk import describe, in_use, purifier_of, read_description
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
@@ -57,7 +58,8 @@ def train(
         if given is None
         else brought.given(given, scenario.classifier, data)
     )
-    check_fit(classifier, data, layers=registry.layers_of(scenario.classifier))
+    layers = layers_for(scenario.classifier, classifier, data.image_shape)
+    check_fit(classifier, data, layers=layers)
     if scenario.purifier.kind not in KINDS:  # nor a purifier of the user's that cannot be built
         purifier_of(scenario, freeze(classifier), data.image_shape)
     description = describe(scenario, data)

@@ -93,8 +93,9 @@ def test_at_first_it_only_learns_to_rebuild_clean_images(
         return attacked(images, labels, source)
 
     monkeypatch.setattr(stage, "attacked", counted)
-    train_in_memory(stage, Quiet())
+    history = train_in_memory(stage, Quiet())
     assert attacks == [3, 4, 5]
+    assert [row["gradient_passes"] for row in history] == [48, 48 * 3]
 
 
 def test_no_word_of_the_classifier_teaches_while_it_rebuilds(

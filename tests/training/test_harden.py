@@ -207,7 +207,6 @@ def test_wrong_words_are_one_line(
 ) -> None:
     words = ("harden", place / "mini.toml", "--run", tmp_path / "run", "--classifier")
     own = (*words, place / "own.py")
-    fails(capsys, *own, says=["--layers"])
     fails(capsys, *own, "--layers", "0,9", says=["no layer '9'", "nearest"])
     fails(capsys, *own, "--layers", "0", "--eps", "8", says=["eps", "8/255"])
     fails(capsys, "harden", place / "mini.toml", says=["--classifier"])
