@@ -15,6 +15,7 @@ from carso.cli.options import (
     DownloadOption,
     JsonOption,
     NodesOption,
+    OversubscribeOption,
     OwnOption,
     ThreadsOption,
     UnhardenedOption,
@@ -68,6 +69,7 @@ def evaluate(
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     nodes: NodesOption = 1,
+    oversubscribe: OversubscribeOption = False,
     threads: ThreadsOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,7 +83,9 @@ def evaluate(
     from carso.report.write import terminal
 
     place = prepare(device, threads)
-    processes, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
+    processes, place = launch(
+        device=place, devices=devices, nodes=nodes, threads=threads, oversubscribe=oversubscribe
+    )
     chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
     changed = {
         "bare": bare,

@@ -14,6 +14,7 @@ from carso.cli.options import (
     DevicesOption,
     DownloadOption,
     NodesOption,
+    OversubscribeOption,
     PrecisionOption,
     PresetOption,
     RunOption,
@@ -48,6 +49,7 @@ def harden(
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     nodes: NodesOption = 1,
+    oversubscribe: OversubscribeOption = False,
     precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
 ) -> None:
@@ -75,6 +77,7 @@ def harden(
         device=device,
         devices=devices,
         nodes=nodes,
+        oversubscribe=oversubscribe,
         precision=precision,
         threads=threads,
     )

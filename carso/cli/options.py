@@ -10,6 +10,7 @@ import typer
 
 from carso import __version__
 from carso.errors import CarsoError, reason
+from carso.machine import check_threads
 
 if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
     import torch
@@ -32,6 +33,10 @@ DeviceOption = Annotated[
 DownloadOption = Annotated[bool, typer.Option(help="Download the data set if missing.")]
 SeedOption = Annotated[int | None, typer.Option(help="Instead of the scenario's own.")]
 DevicesOption = Annotated[int, typer.Option(help="Processes per machine, a device each.")]
+OversubscribeOption = Annotated[
+    bool,
+    typer.Option("--oversubscribe", help="More processes than cores, devices or memory are meant."),
+]
 NodesOption = Annotated[int, typer.Option(help="Machines.")]
 PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
 PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
@@ -66,10 +71,9 @@ def carso(
 
 def prepare(device: str, threads: int) -> torch.device:
     """The device asked for, after a check that it is there."""
+    check_threads(threads)
     import torch
 
-    if threads < 0:
-        raise CarsoError(f"--threads is at least 1, or 0 for torch's own choice, got {threads}")
     if threads:
         torch.set_num_threads(threads)
     gpus = torch.cuda.is_available()

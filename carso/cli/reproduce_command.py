@@ -13,6 +13,7 @@ from carso.cli.options import (
     DevicesOption,
     DownloadOption,
     NodesOption,
+    OversubscribeOption,
     PrecisionOption,
     ThreadsOption,
     prepare,
@@ -59,6 +60,7 @@ def reproduce(
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     nodes: NodesOption = 1,
+    oversubscribe: OversubscribeOption = False,
     precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
 ) -> None:
@@ -85,7 +87,12 @@ def reproduce(
     tables = [TABLES[name](planned) for name in (TABLES if table == "all" else [table])]
     place, auto = prepare(device, threads), device == "auto"
     processes, place = launch(
-        device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
+        device=place,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        threads=threads,
+        oversubscribe=oversubscribe,
     )
     if processes.is_first:
         print(f"scale {scale}: {planned.what}; all tables need {planned.needs}", flush=True)

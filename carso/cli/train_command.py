@@ -15,6 +15,7 @@ from carso.cli.options import (
     DevicesOption,
     DownloadOption,
     NodesOption,
+    OversubscribeOption,
     PrecisionOption,
     PresetOption,
     RunOption,
@@ -44,6 +45,7 @@ def train(
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
     nodes: NodesOption = 1,
+    oversubscribe: OversubscribeOption = False,
     precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
 ) -> None:
@@ -62,6 +64,7 @@ def train(
         device=device,
         devices=devices,
         nodes=nodes,
+        oversubscribe=oversubscribe,
         precision=precision,
         threads=threads,
     )
@@ -79,13 +82,14 @@ def run_scenario(
     device: str,
     devices: int,
     nodes: int,
+    oversubscribe: bool,
     precision: str,
     threads: int,
 ) -> None:
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
-    from carso.distributed.launchers import first_process, launch
+    from carso.distributed.launchers import check_launch, first_process, launch
     from carso.report.progress import progress
     from carso.training.train import load_data
     from carso.training.train import train as train_all
@@ -94,10 +98,18 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     folder = run or Path("runs") / settings.name
     place = prepare(device, threads)
+    size = 0
     if devices * nodes > 1 and first_process():  # a mistake is said before they start
-        load_data(settings, data, download=download)
+        check_launch(place, devices, nodes, precision, oversubscribe=oversubscribe)
+        size = load_data(settings, data, download=download).train.images.nbytes
     processes, place = launch(
-        device=place, devices=devices, nodes=nodes, precision=precision, threads=threads
+        device=place,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        threads=threads,
+        oversubscribe=oversubscribe,
+        data_bytes=size,
     )
     images = processes.first_then_others(lambda: load_data(settings, data, download=download))
     if processes.is_first:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from carso.data.data_errors import DataError
+from carso.machine import check_fits
 
 GREYSCALE_MODES = frozenset({"1", "L", "LA"})
 WIDE_MODES = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})
@@ -54,6 +55,8 @@ def decode(paths: Sequence[Path], expected: PictureFormat) -> Tensor:
     from rich.progress import track
 
     channels = len(expected.mode)  # "L" has one letter and one channel, "RGB" three
+    each = channels * expected.height * expected.width
+    check_fits(f"images of {each} bytes", len(paths), each, option="a folder of at most")
     images = torch.empty((len(paths), channels, expected.height, expected.width), dtype=torch.uint8)
     progress = track(
         paths,

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from carso.errors import CarsoError
+from carso.machine import PROCESS_BYTES, check_processes
 
 if TYPE_CHECKING:
     import torch
@@ -42,15 +43,20 @@ def launch(
     nodes: int,
     precision: str = "32-true",
     threads: int = 0,
+    oversubscribe: bool = False,
+    data_bytes: int = 0,
 ) -> tuple[Processes, torch.device]:
     """Start the other processes, or find that torchrun or Slurm has, and join them; which process
-    this one is, and its device. Without a number of `threads` they share the cores out."""
+    this one is, and its device. Without a number of `threads` they share the cores out. More than
+    the machine has room for, each with its `data_bytes`, are refused unless `oversubscribe`."""
     import torch
 
     from carso.distributed.processes import Processes
     from carso.distributed.watching import until_one_fails, watch, watch_parent
 
-    check_launch(device, devices, nodes, precision)
+    check_launch(
+        device, devices, nodes, precision, oversubscribe=oversubscribe, data_bytes=data_bytes
+    )
     if devices * nodes == 1:
         return Processes(precision=precision), device
     if not first_process():
@@ -128,8 +134,16 @@ def engine(device: torch.device, devices: int, nodes: int) -> Fabric:
     )
 
 
-def check_launch(device: torch.device, devices: int, nodes: int, precision: str) -> None:
-    """Refuse what would hang, or start many runs in one folder."""
+def check_launch(
+    device: torch.device,
+    devices: int,
+    nodes: int,
+    precision: str,
+    *,
+    oversubscribe: bool = False,
+    data_bytes: int = 0,
+) -> None:
+    """Refuse what would hang, start many runs in one folder, or take the machine down."""
     if precision not in PRECISIONS:
         raise CarsoError(f"--precision is one of {', '.join(PRECISIONS)}, got {precision!r}")
     if devices < 1 or nodes < 1:
@@ -151,6 +165,15 @@ def check_launch(device: torch.device, devices: int, nodes: int, precision: str)
         raise CarsoError(
             f"--nodes {nodes} needs a process on every machine: start it by torchrun or srun"
         )
+    if devices > 1 and started == 1 and not oversubscribe:
+        check_processes(devices, gpus=gpu_count(device), each=PROCESS_BYTES + data_bytes)
+
+
+def gpu_count(device: torch.device) -> int | None:
+    """How many devices of this kind there are; None of the CPU, whose cores count."""
+    import torch
+
+    return None if device.type == "cpu" else torch.cuda.device_count()
 
 
 def from_environment(name: str, default: int = 1) -> int:

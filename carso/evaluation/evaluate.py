@@ -29,6 +29,7 @@ from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.preparation import (
     as_found,
+    check_memory,
     check_places,
     check_request,
     planned,
@@ -106,6 +107,7 @@ def evaluate(
             settings["subject"]["answered_by"] = answered_by
         if path is not None:
             records.refuse_another(path, settings)
+        check_memory(evaluation, min(chunk, len(images)))
         return Request(evaluation, plan, settings, gradient_cosine)
 
     with torch.random.fork_rng(), as_found(model):

@@ -19,6 +19,7 @@ from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.suites import for_classes, for_classifier, for_threat, of_examples
 from carso.evaluation.suites import suite as suite_called
+from carso.machine import check_fits, need_of_an_image
 from carso.randomness import seeded
 from carso.threats.base import Threat
 
@@ -85,6 +86,26 @@ def prepared(
         draws=draws if attacked.stochastic else 1, samples=samples, classes=classes, device=device,
     )  # fmt: skip
     return evaluation, gradient_cosine
+
+
+def check_memory(evaluation: Evaluation, chunk: int) -> None:
+    """Refuse a chunk whose attack would not fit in memory, by passes of one image and of two."""
+    defence, samples = evaluation.model.defence, evaluation.samples
+    if evaluation.device.type != "cpu":
+        return  # a GPU that is full says so itself, at once
+    model = evaluation.model.classifier if defence is None else defence
+    image = evaluation.images[:1]
+
+    def forward(count: int) -> Tensor:
+        return cast(Tensor, model(image.repeat(count, 1, 1, 1).requires_grad_(True)))
+
+    with as_found(model), torch.random.fork_rng():
+        each, base = need_of_an_image(forward)
+    if defence is not None:
+        each = each * samples // defence.samples
+        if defence.max_batch is not None:  # what is beyond it is computed again on the way back
+            chunk = min(chunk, max(1, defence.max_batch // samples))
+    check_fits("images attacked at once", chunk, each, base=base, option="--chunk")
 
 
 def classes_of(model: AttackedModel, image: Tensor) -> int:

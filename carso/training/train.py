@@ -21,6 +21,7 @@ from carso.defence.on_disk import describe, in_use, purifier_of, read_descriptio
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
+from carso.machine import check_fits, need_of_an_image
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import generator, seeded
 from carso.scenario.parser import as_table, from_table
@@ -60,6 +61,7 @@ def train(
     )
     layers = layers_for(scenario.classifier, classifier, data.image_shape)
     check_fit(classifier, data, layers=layers)
+    check_batches(scenario, classifier, data, device, processes)
     if scenario.purifier.kind not in KINDS:  # nor a purifier of the user's that cannot be built
         purifier_of(scenario, freeze(classifier), data.image_shape)
     description = describe(scenario, data)
@@ -112,6 +114,30 @@ def train_stages(
     if defence.aggregation == "anchored" and scenario.hardening is not None:
         anchor(folder, defence, scenario, data, device, processes)
     return defence
+
+
+def check_batches(
+    scenario: Scenario,
+    classifier: nn.Module,
+    data: ImageData,
+    device: torch.device,
+    processes: Processes,
+) -> None:
+    """Refuse batches that would not fit in memory: every stage puts them through the classifier
+    with gradients, if nothing else."""
+    if device.type != "cpu":
+        return  # a GPU that is full says so itself, at once
+    stages = (scenario.classifier.training, scenario.purifier.training, scenario.hardening)
+    most = max((stage.batch_size for stage in stages if stage is not None), default=0)
+    image = data.train.batch(slice(1))[0]
+    training = classifier.training
+    classifier.eval()  # batch norm learns nothing from this
+    each, base = need_of_an_image(
+        lambda count: classifier(image.repeat(count, 1, 1, 1).requires_grad_(True))
+    )
+    classifier.train(training)
+    share = -(-min(most, len(data.train)) // processes.world_size)
+    check_fits("images of a batch", share, each, base=base, option="batch_size =")
 
 
 def same_everywhere(classifier: nn.Module, given: Path, processes: Processes) -> None:

@@ -67,7 +67,8 @@ def runs(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "small.toml").write_text(small(photos) + HARDER)
     for count in (1, 3):
-        carso(folder, "train", "small.toml", "--run", f"run{count}", "--devices", str(count))
+        words = ("train", "small.toml", "--run", f"run{count}", "--devices", str(count))
+        carso(folder, *words, "--oversubscribe")
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "--")
     carso(folder, "train", "small.toml", "--run", "torchrun", "--devices", "2", launcher=torchrun)
     with socket.socket() as found:
@@ -191,7 +192,8 @@ def test_a_process_that_dies_before_it_joins_ends_the_run(photos: Path, tmp_path
 
 def test_a_mistake_is_said_once_by_however_many(tmp_path: Path) -> None:
     (tmp_path / "lost.toml").write_text(small(tmp_path / "nowhere"))
-    words = ("train", "lost.toml", "--run", "run", "--devices", "3", "--threads", "1")
+    words = ("train", "lost.toml", "--run", "run", "--devices", "3", "--threads", "1",
+             "--oversubscribe")  # fmt: skip
     result = subprocess.run(
         [sys.executable, "-m", "carso", *words],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE,
@@ -211,7 +213,8 @@ def test_an_evaluation_is_the_same_however_many_processes_share_it(runs: Path) -
     assert not (runs / "record2.json").exists()
     records = {}
     for count in (1, 2, 3):
-        printed = carso(runs, *words, *files_of(count), "--devices", str(count)).stdout
+        printed = carso(runs, *words, *files_of(count), "--devices", str(count),
+                        "--oversubscribe").stdout  # fmt: skip
         assert printed.count(f"record: record{count}.json") == 1
         assert not (runs / f"record{count}.parts").exists()
         records[count] = measured(files.read_json(runs / f"record{count}.json"))
