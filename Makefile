@@ -1,10 +1,11 @@
 # make demo   set up, and see the shipped defence at work
 # make test   set up, and run every check
+# make test-all-pythons   the same with every Python that is found
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean setup
+.PHONY: demo test test-all-pythons lint clean setup
 
 demo: setup
 	$(BIN)/carso demo
@@ -12,6 +13,13 @@ demo: setup
 test: setup lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile \
 		--no-loadscope-reorder
+
+# The tests in a folder of its own for each Python that is found.
+test-all-pythons:
+	@for version in 3.11 3.12 3.13; do \
+		python=$$(command -v python$$version) && $$python -V >/dev/null 2>&1 || { echo "no python$$version here: skipped"; continue; }; \
+		$(MAKE) test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	done
 
 lint: setup
 	$(BIN)/ruff check .
@@ -30,5 +38,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt requirements-test.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-3.* build *.egg-info demo .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

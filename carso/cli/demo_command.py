@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from carso.cli.options import JsonOption, ThreadsOption, prepare, print_table
+from carso.cli.options import JsonOption, QuietOption, ThreadsOption, prepare, print_table
 
 
 def demo(
@@ -16,6 +16,7 @@ def demo(
     images: Annotated[int, typer.Option(help="How many test images.", min=3, max=2000)] = 100,
     seed: Annotated[int, typer.Option(help="Of the attacks and the defence's noise.")] = 0,
     threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """See what published attacks say of the shipped defence, and what better ones say."""
@@ -24,7 +25,7 @@ def demo(
     from carso.storage.provenance import provenance
 
     prepare("cpu", threads)
-    with progress() as bars:
+    with progress(shown=not quiet) as bars:
         found = story.run(out, count=images, seed=seed, counted=bars.announced)
     if as_json:
         print(json.dumps({"records": found.records, "provenance": provenance()}, indent=1))

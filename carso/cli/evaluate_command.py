@@ -17,6 +17,7 @@ from carso.cli.options import (
     NodesOption,
     OversubscribeOption,
     OwnOption,
+    QuietOption,
     ThreadsOption,
     UnhardenedOption,
     own_classifier,
@@ -71,6 +72,7 @@ def evaluate(
     nodes: NodesOption = 1,
     oversubscribe: OversubscribeOption = False,
     threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Attack a defence, judge it on fresh draws, and say how far to trust the number.
@@ -102,7 +104,7 @@ def evaluate(
     kind = [word for word, differs in changed.items() if differs]
     path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
     before = changed_at(path)
-    with progress(shown=processes.is_first) as bars:
+    with progress(shown=processes.is_first and not quiet) as bars:
         record = evaluate_by_name(
             defence,
             Images(count=images, split=split, on=on, folder=data, download=download),

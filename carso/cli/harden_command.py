@@ -9,14 +9,17 @@ import typer
 
 from carso.cli.options import (
     AnyAccuracyOption,
+    CheckpointOption,
     DataOption,
     DeviceOption,
     DevicesOption,
     DownloadOption,
     NodesOption,
+    OnOption,
     OversubscribeOption,
     PrecisionOption,
     PresetOption,
+    QuietOption,
     RunOption,
     SeedOption,
     ThreadsOption,
@@ -43,6 +46,7 @@ def harden(
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
     preset: PresetOption = "",
     run: RunOption = None,
+    on: OnOption = "",
     data: DataOption = None,
     download: DownloadOption = False,
     seed: SeedOption = None,
@@ -52,6 +56,8 @@ def harden(
     oversubscribe: OversubscribeOption = False,
     precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
+    checkpoint_minutes: CheckpointOption = 5.0,
+    quiet: QuietOption = False,
 ) -> None:
     """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
     from carso.classifiers.known_files import weight_file
@@ -80,4 +86,7 @@ def harden(
         oversubscribe=oversubscribe,
         precision=precision,
         threads=threads,
+        on=on,
+        checkpoint_minutes=checkpoint_minutes,
+        quiet=quiet,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import suppress
 
 import typer
 import typer.exceptions
@@ -44,8 +46,13 @@ def main() -> None:
     # Else torch's data parallelism advises, in every process, against what it is asked to do
     # (see carso/distributed/launchers.py). It is no Python warning, and is read before the import.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    for stream in (sys.stdout, sys.stderr):  # None where it is closed
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal may know less than Unicode
     try:
         code = app(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except CarsoError as error:
         if worth_saying(error):
             print(f"carso: {error}", file=sys.stderr)
@@ -53,12 +60,26 @@ def main() -> None:
     except typer.exceptions.TyperException as error:  # a missing argument, an unknown option
         print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+        forget_output()
+        sys.exit(0)
+    except OSError as error:  # such as a full disk behind standard output
+        what = f" {error.filename}" if error.filename else ""
+        print(f"carso: cannot read or write{what}: {error.strerror or error}", file=sys.stderr)
+        forget_output()
+        sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
         stopped()
         sys.exit(130)
     if code == 130:  # typer's word for Ctrl-C
         stopped()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def forget_output() -> None:
+    """Let Python not try again, at its end, to write what could not be written."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def worth_saying(error: CarsoError) -> bool:

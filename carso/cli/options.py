@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
 
 app = typer.Typer(
     name="carso",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -38,6 +37,9 @@ OversubscribeOption = Annotated[
     typer.Option("--oversubscribe", help="More processes than cores, devices or memory are meant."),
 ]
 NodesOption = Annotated[int, typer.Option(help="Machines.")]
+CheckpointOption = Annotated[
+    float, typer.Option(help="Between two checkpoints within an epoch.", min=0.0)
+]
 PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
 PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
 RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
@@ -54,6 +56,10 @@ AnyAccuracyOption = Annotated[
 UnhardenedOption = Annotated[
     bool, typer.Option("--unhardened", help="The paper's purifier of a run that is hardened too.")
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", help="Say nothing of the progress, only the result.")
+]
+OnOption = Annotated[str, typer.Option(help="A data set instead of the scenario's own.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 

@@ -15,6 +15,7 @@ from carso.cli.options import (
     NodesOption,
     OversubscribeOption,
     PrecisionOption,
+    QuietOption,
     ThreadsOption,
     prepare,
 )
@@ -63,6 +64,7 @@ def reproduce(
     oversubscribe: OversubscribeOption = False,
     precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
 ) -> None:
     """Make a table of the paper, from training to the finished table, with its figures beside.
 
@@ -103,6 +105,7 @@ def reproduce(
             results,
             processes,
             only_list=jobs,
+            quiet=quiet,
             gpus=scale == "paper" and auto,
             device=place,
             data=data,
@@ -124,6 +127,7 @@ def make(
     processes: Processes,
     *,
     only_list: bool,
+    quiet: bool,
     gpus: bool,
     **settings: Any,
 ) -> dict[Path, str]:
@@ -137,7 +141,7 @@ def make(
     jobs = list_together(tables, results, processes)
     if processes.is_first:
         print("\n".join(as_list(jobs, results)), flush=True)
-    with progress(shown=processes.is_first) as bars:
+    with progress(shown=processes.is_first and not quiet) as bars:
         how = JobSettings(bars=bars, processes=processes, **settings)
         try:
             check_needs(jobs, results.scale, how, gpus=gpus)

@@ -10,14 +10,17 @@ import typer
 
 from carso.cli.options import (
     AnyAccuracyOption,
+    CheckpointOption,
     DataOption,
     DeviceOption,
     DevicesOption,
     DownloadOption,
     NodesOption,
+    OnOption,
     OversubscribeOption,
     PrecisionOption,
     PresetOption,
+    QuietOption,
     RunOption,
     SeedOption,
     ThreadsOption,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 def train(
     scenario: Annotated[str, typer.Argument(help="A shipped name, or a TOML file of your own.")],
     run: RunOption = None,
+    on: OnOption = "",
     data: DataOption = None,
     download: DownloadOption = False,
     classifier: Annotated[
@@ -48,6 +52,8 @@ def train(
     oversubscribe: OversubscribeOption = False,
     precision: PrecisionOption = "32-true",
     threads: ThreadsOption = 0,
+    checkpoint_minutes: CheckpointOption = 5.0,
+    quiet: QuietOption = False,
 ) -> None:
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
     from carso.classifiers.known_files import weight_file
@@ -67,6 +73,9 @@ def train(
         oversubscribe=oversubscribe,
         precision=precision,
         threads=threads,
+        on=on,
+        checkpoint_minutes=checkpoint_minutes,
+        quiet=quiet,
     )
 
 
@@ -85,6 +94,9 @@ def run_scenario(
     oversubscribe: bool,
     precision: str,
     threads: int,
+    on: str,
+    checkpoint_minutes: float,
+    quiet: bool,
 ) -> None:
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
@@ -96,7 +108,9 @@ def run_scenario(
 
     if seed is not None:
         settings = replace(settings, seed=seed)
-    folder = run or Path("runs") / settings.name
+    if on:
+        settings = replace(settings, data=replace(settings.data, set=on, fallback=""))
+    folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
     place = prepare(device, threads)
     size = 0
     if devices * nodes > 1 and first_process():  # a mistake is said before they start
@@ -112,13 +126,13 @@ def run_scenario(
         data_bytes=size,
     )
     images = processes.first_then_others(lambda: load_data(settings, data, download=download))
-    if processes.is_first:
+    if processes.is_first and not quiet:
         print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
         if processes.world_size > 1:
             print(
-                f"{processes.world_size} processes, {devices} on each machine: {on(place, devices)}"
+                f"{processes.world_size} processes, {devices} on each machine: {running_on(place, devices)}"
             )
-    with progress(shown=processes.is_first) as bars:
+    with progress(shown=processes.is_first and not quiet) as bars:
         train_all(
             settings,
             images,
@@ -128,6 +142,7 @@ def run_scenario(
             given=classifier,
             check_accuracy=not any_accuracy,
             processes=processes,
+            checkpoint_minutes=checkpoint_minutes,
         )
     if not processes.is_first:
         return
@@ -136,7 +151,7 @@ def run_scenario(
     print(f"      carso evaluate {folder} --suite adaptive{again}")
 
 
-def on(place: torch.device, devices: int) -> str:
+def running_on(place: torch.device, devices: int) -> str:
     """What the processes of a machine run on."""
     if place.type != "cpu":
         return place.type

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from carso.data.locations import cache_root
 from carso.data.pictures import SHOW_PROGRESS_FROM, PictureFormat, decode
+from carso.storage.files import NoCacheError
 
 
 def decode_once(
@@ -18,7 +19,11 @@ def decode_once(
     """`decode`, or its result of an earlier time if no file of the list has changed since."""
     if len(paths) < SHOW_PROGRESS_FROM:  # decoding is about as fast as reading the cache
         return decode(paths, expected)
-    kept = cache_root() / "decoded" / f"{name}-{_key(paths, expected, folder)}.safetensors"
+    try:
+        root = cache_root()
+    except NoCacheError:
+        return decode(paths, expected)
+    kept = root / "decoded" / f"{name}-{_key(paths, expected, folder)}.safetensors"
     images = _read(kept)
     if images is None or len(images) != len(paths):
         images = decode(paths, expected)

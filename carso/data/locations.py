@@ -1,6 +1,7 @@
 """Where data sets are looked for, and where downloads go."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from carso.data.data_errors import DataError
@@ -22,4 +23,6 @@ def search_roots(root: Path | None = None) -> list[Path]:
         if not Path(environment).is_dir():
             raise DataError(f"CARSO_DATA must name a folder that holds data sets: {environment}")
         roots.append(Path(environment))
-    return [*roots, cache_root(), SYSTEM_ROOT]
+    with suppress(files.NoCacheError):  # what is looked for may lie elsewhere
+        roots.append(cache_root())
+    return [*roots, SYSTEM_ROOT]

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.progress import TimeRemainingColumn as Remaining
 
-TOLD = 10
-"""Where bars cannot be seen, how often an epoch says how far it is."""
+LINE_SECONDS = 60.0
+"""Where bars cannot be seen, how often a line says how far it is."""
 
 
 def duration(seconds: float) -> str:
@@ -20,6 +20,28 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
+class Lines:
+    """When the next line is due, and what it says of the time left."""
+
+    def __init__(self, done: int = 0) -> None:
+        """`done` was done before, in a time that is not known."""
+        self.done = self.before = done
+        self.began = self.said = time.perf_counter()
+
+    def due(self, more: int) -> bool:
+        """Note that `more` was done; whether it is time for a line."""
+        self.done += more
+        if time.perf_counter() - self.said < LINE_SECONDS:
+            return False
+        self.said = time.perf_counter()
+        return True
+
+    def left(self, total: int) -> str:
+        """The time until `total` is done, in words."""
+        each = (time.perf_counter() - self.began) / max(1, self.done - self.before)
+        return duration((total - self.done) * each)
 
 
 class Bars:
@@ -31,43 +53,55 @@ class Bars:
         self.epochs = 0
 
     def counted(self, what: str, total: int) -> Callable[[int], None]:
-        """A bar of its own; what is returned is called with how much was done."""
+        """A bar of its own, or a line a minute where bars cannot be seen; what is returned is
+        called with how much was done."""
+        advance, lines = self.bar(what, total), Lines()
+
+        def step(more: int) -> None:
+            advance(more)
+            if self.silent and lines.due(more) and lines.done < total:
+                self.line(f"{what}: {lines.done / total:.0%}, {lines.left(total)} left")
+
+        return step
+
+    def bar(self, what: str, total: int) -> Callable[[int], None]:
         self.clear()
         task = self.task = self.bars.add_task(what, total=total)
         return lambda done: self.bars.advance(task, done)
 
+    @property
+    def silent(self) -> bool:
+        """Whether bars cannot be seen."""
+        return not self.bars.console.is_terminal
+
     def announced(self, what: str, total: int) -> Callable[[int], None]:
         """The same, with a plain line first where bars cannot be seen."""
-        if not self.bars.console.is_terminal:
+        if self.silent:
             self.say(what)
         return self.counted(what, total)
 
     def say(self, what: str) -> None:
         """A plain line."""
         self.clear()
+        self.line(what)
+
+    def line(self, what: str) -> None:
         self.bars.console.print(what, highlight=False, soft_wrap=True)
 
     def start(
         self, stage: str, epoch: int, epochs: int, steps: int, done: int = 0
     ) -> Callable[[], None]:
-        advance = self.counted(f"{stage} {epoch + 1}/{epochs}", steps)
+        name = f"{stage} {epoch + 1}/{epochs}"
+        advance, lines = self.bar(name, steps), Lines(done)
         advance(done)
-        began, before = time.perf_counter(), done
-        self.epochs, silent = epochs, not self.bars.console.is_terminal
+        self.epochs = epochs
 
         def step() -> None:
-            nonlocal done
             advance(1)
-            done += 1
-            if silent and done % max(1, steps // TOLD) == 0 < steps - done:
-                each = (time.perf_counter() - began) / (done - before)
-                here, whole = (steps - done) * each, ((epochs - epoch) * steps - done) * each
-                self.bars.console.print(
-                    f"{stage} {epoch + 1}/{epochs}: {done / steps:.0%}, {duration(here)} left in "
-                    f"this epoch, {duration(whole)} in all",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+            if self.silent and lines.due(1) and lines.done < steps:
+                here, whole = lines.left(steps), lines.left((epochs - epoch) * steps)
+                share = f"{lines.done / steps:.0%}"
+                self.line(f"{name}: {share}, {here} left in this epoch, {whole} in all")
 
         return step
 

@@ -22,6 +22,10 @@ class DamagedFileError(CarsoError):
     """A file does not hold what was written to it."""
 
 
+class NoCacheError(CarsoError):
+    """Nothing says where this user keeps files."""
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
@@ -113,4 +117,9 @@ def sha256(path: Path) -> str:
 def cache() -> Path:
     """The user's cache: downloaded data, and what is decoded once."""
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "carso"
+    try:
+        return (Path(root) if root else Path.home() / ".cache") / "carso"
+    except RuntimeError:  # neither HOME nor an entry of this user says where home is
+        raise NoCacheError(
+            "there is no home folder to keep downloads in: set XDG_CACHE_HOME, or HOME"
+        ) from None

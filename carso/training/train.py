@@ -47,6 +47,7 @@ def train(
     given: Path | None = None,
     check_accuracy: bool = True,
     processes: Processes = ALONE,
+    checkpoint_minutes: float = loop.CHECKPOINT_MINUTES,
 ) -> Carso:
     """The scenario's defence: its classifier (or the one in the file `given`), its purifier,
     hardened. A classifier that is brought must know the images, unless `check_accuracy` is off."""
@@ -75,6 +76,7 @@ def train(
         return train_stages(
             scenario, data, folder, classifier, description,
             device=device, display=display, given=given, processes=processes,
+            minutes=checkpoint_minutes,
         )  # fmt: skip
 
 
@@ -89,24 +91,37 @@ def train_stages(
     display: Display,
     given: Path | None,
     processes: Processes,
+    minutes: float,
 ) -> Carso:
     """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
         files.write_json(folder / "defence.json", description)
     if given is None:
-        classifier = train_classifier(scenario, data, folder, device, display, processes)
+        classifier = train_classifier(
+            scenario, data, folder, device, display, processes, minutes=minutes
+        )
     elif processes.is_first:
         keep_given(folder, classifier, given)
     frozen = registry.placed(freeze(classifier), device)
     purifier: TrainablePurifier | None = None
     if scenario.purifier.training is not None:
-        purifier = train_purifier(scenario, data, frozen, folder, device, display, processes)
+        purifier = train_purifier(
+            scenario, data, frozen, folder, device, display, processes, minutes=minutes
+        )
         defence = Carso(frozen, purifier, **in_use(scenario), seed=scenario.seed)
         if processes.is_first:
             measure(folder, defence, scenario, data, device)
     if scenario.hardening is not None:
         purifier = harden(
-            scenario, data, frozen, folder, device, display, processes, start=purifier
+            scenario,
+            data,
+            frozen,
+            folder,
+            device,
+            display,
+            processes,
+            start=purifier,
+            minutes=minutes,
         )
     assert purifier is not None, "a scenario has one stage at least"
     hardened = scenario.hardening is not None
@@ -279,10 +294,12 @@ def train_classifier(
     device: torch.device,
     display: Display,
     processes: Processes = ALONE,
+    *,
+    minutes: float = loop.CHECKPOINT_MINUTES,
 ) -> nn.Module:
     """The scenario's own classifier, trained or taken up where its training stopped."""
     training = classifier_stage(scenario, data, device, processes=processes)
-    history = loop.run(training, folder / "classifier", display)
+    history = loop.run(training, folder / "classifier", display, minutes=minutes)
     weights = training.averaged.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)
     return training.averaged
@@ -296,6 +313,8 @@ def train_purifier(
     device: torch.device,
     display: Display,
     processes: Processes = ALONE,
+    *,
+    minutes: float = loop.CHECKPOINT_MINUTES,
 ) -> TrainablePurifier:
     """The paper's purifier on top of `classifier`."""
     training = purifier_stage(
@@ -306,7 +325,7 @@ def train_purifier(
         chunks = training.batches.chunks()
         advance = display.start("bank of attacked images", 0, 1, chunks)
         training.batches.prepare(done, advance)
-    history = loop.run(training, folder / "purifier", display)
+    history = loop.run(training, folder / "purifier", display, minutes=minutes)
     purifier = training.result()
     weights = purifier.deployed().state_dict()
     bank = training.batches.seconds if training.uses_bank() else 0.0
@@ -324,6 +343,7 @@ def harden(
     processes: Processes = ALONE,
     *,
     start: TrainablePurifier | None,
+    minutes: float = loop.CHECKPOINT_MINUTES,
 ) -> TrainablePurifier:
     """The purifier after training against attacks on the whole defence, from `start` or from
     scratch."""
@@ -331,7 +351,7 @@ def harden(
     training = hardening_stage(
         scenario, data, classifier, device, start=start, folder=place, processes=processes
     )
-    history = loop.run(training, place, display)
+    history = loop.run(training, place, display, minutes=minutes)
     purifier = training.result()
     weights = purifier.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)

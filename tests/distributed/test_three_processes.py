@@ -58,7 +58,9 @@ sys.path.insert(0, sys.argv[2])
 from test_three_processes import Network, cost
 
 folder = Path(sys.argv[1])
-processes, device = launch(device=torch.device("cpu"), devices=3, nodes=1, threads=1, oversubscribe=True)
+processes, device = launch(
+    device=torch.device("cpu"), devices=3, nodes=1, threads=1, oversubscribe=True
+)
 index, count = processes.rank, processes.world_size
 given = tensor_files.load(folder / "given.safetensors")
 network = Network()
