@@ -47,9 +47,12 @@ class Bars:
         self.clear()
         self.bars.console.print(what, highlight=False, soft_wrap=True)
 
-    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
+    def start(
+        self, stage: str, epoch: int, epochs: int, steps: int, done: int = 0
+    ) -> Callable[[], None]:
         advance = self.counted(f"{stage} {epoch + 1}/{epochs}", steps)
-        began, done = time.perf_counter(), 0
+        advance(done)
+        began, before = time.perf_counter(), done
         self.epochs, silent = epochs, not self.bars.console.is_terminal
 
         def step() -> None:
@@ -57,7 +60,7 @@ class Bars:
             advance(1)
             done += 1
             if silent and done % max(1, steps // TOLD) == 0 < steps - done:
-                each = (time.perf_counter() - began) / done
+                each = (time.perf_counter() - began) / (done - before)
                 here, whole = (steps - done) * each, ((epochs - epoch) * steps - done) * each
                 self.bars.console.print(
                     f"{stage} {epoch + 1}/{epochs}: {done / steps:.0%}, {duration(here)} left in "

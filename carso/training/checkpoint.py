@@ -37,11 +37,13 @@ class Checkpoint:
     """Why the one after it could not be read, if that is so."""
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint, keep the one before it, and forget the one before that."""
+def save(folder: Path, checkpoint: Checkpoint, *, steps: int = 0) -> None:
+    """Write the checkpoint, keep the one before it, and forget the one before that. It may be one
+    within an epoch, after so many `steps`."""
     tensors: dict[str, Tensor] = {}
     structure = pack(checkpoint.state, tensors, path="state")
-    name = f"epoch-{len(checkpoint.history):04d}.safetensors"
+    within = f"-step-{steps:06d}" if steps else ""
+    name = f"epoch-{len(checkpoint.history):04d}{within}.safetensors"
     tensor_files.save(folder / name, tensors)
     before = keep_previous(folder, name)
     files.write_json(
@@ -71,6 +73,13 @@ def keep_previous(folder: Path, name: str) -> str:
     with files.replacing(folder / PREVIOUS) as temporary:
         temporary.write_bytes((folder / INDEX).read_bytes())
     return found
+
+
+def forget_damaged(folder: Path) -> None:
+    """Let the previous checkpoint be the last, which is damaged and must not become the previous
+    one in its turn."""
+    with files.replacing(folder / INDEX) as temporary:
+        temporary.write_bytes((folder / PREVIOUS).read_bytes())
 
 
 def tensors_of(index: Path) -> str:

@@ -23,7 +23,8 @@ from carso.randomness import generator
 from carso.scenario.training_settings import ClassifierTrainingSettings
 from carso.threats.base import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
-from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training.epoch_cursor import EpochCursor, batches_in
+from carso.training.loop import FIRST_STEPS, Row
 from carso.training.losses import disagreement_attack, divergence
 from carso.training.schedules import one_cycle
 
@@ -63,6 +64,7 @@ class ClassifierStage:
         )
         self.step = 0
         self.first_losses: list[float] = []
+        self.cursor = EpochCursor(len(data.train), training.batch_size, processes)
 
     def steps(self) -> int:
         return batches_in(len(self.data.train), self.training.batch_size, self.processes)
@@ -70,18 +72,16 @@ class ClassifierStage:
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
         source = generator(self.seed, self.name, "epoch", number)
-        total = torch.zeros((), device=self.device)
-        for indices in shuffled(
-            len(self.data.train), self.training.batch_size, source, self.processes
-        ):
+        self.cursor.begin(order=source)
+        for indices in self.cursor.batches(advance):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.training.augment, source)
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
-                total += self.update(own, answers, source, weight=len(own) / len(images))
-            advance()
+                loss = self.update(own, answers, source, weight=len(own) / len(images))
+            self.cursor.add(loss=loss)
         validation = self.processes.broadcast(self.validate() if self.processes.is_first else None)
-        return {"loss": float(total) / self.steps(), **validation}
+        return {"loss": float(self.cursor.totals["loss"]) / self.steps(), **validation}
 
     def update(
         self, images: Tensor, labels: Tensor, source: Generator, *, weight: float = 1.0

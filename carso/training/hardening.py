@@ -9,7 +9,6 @@ latent code comes from the prior, as in use; the posterior plays no part.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,8 @@ from carso.threats.base import Threat
 from carso.timing import ratio
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
-from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training.epoch_cursor import EpochCursor, batches_in
+from carso.training.loop import FIRST_STEPS, Row
 from carso.training.losses import (
     alikeness,
     disagreement_attack,
@@ -97,6 +97,7 @@ class HardeningStage:
         )
         self.step = 0
         self.first_losses: list[float] = []
+        self.cursor = EpochCursor(len(data.train), hardening.batch_size, processes)
         self.best: dict[str, Tensor] = {}
         self.best_accuracy = -1.0
         self.waited = 0
@@ -122,35 +123,34 @@ class HardeningStage:
         return 0 < self.hardening.patience <= self.waited
 
     def steps(self) -> int:
-        batches = batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
-        return batches * max(1, self.hardening.replays)
+        return batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
+
+    def updates_in(self, epochs: float) -> float:
+        """How many optimiser steps so many epochs have."""
+        return epochs * self.steps() * max(1, self.hardening.replays)
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
         """One pass over the training images, then the averaged weights on validation images."""
         source = generator(self.seed, self.name, "epoch", number)
         self.defence.noise = generator(self.seed, self.name, "noise", number)
-        totals, count, passes = torch.zeros(3), 0, 0
-        began = time.perf_counter()
-        for indices in shuffled(
-            len(self.data.train), self.hardening.batch_size, source, self.processes
-        ):
+        cursor = self.cursor
+        cursor.begin(order=source, noise=self.defence.noise)
+        for indices in cursor.batches(advance):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
             each = self.passes()
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
                 for found in self.updates(own, answers, source, weight=len(own) / len(images)):
-                    totals += len(indices) * found
-                    count += len(indices)
-                    passes += len(indices) * each
-                    advance()
-        speed = count / (time.perf_counter() - began)
-        loss, cost, right = (totals / count).tolist()
+                    size = len(indices)
+                    cursor.add(found=size * found, images=size, passes=size * each)
+        count, speed = cursor.totals["images"], cursor.totals["images"] / cursor.elapsed()
+        loss, cost, right = (cursor.totals["found"] / count).tolist()
         return {
             "loss": loss,
             "reconstruction": cost,
             "training_accuracy": right,
-            "gradient_passes": passes,
+            "gradient_passes": cursor.totals["passes"],
             "images_per_second": speed,
             **self.validate(),
         }
@@ -210,7 +210,7 @@ class HardeningStage:
 
     def set_rate(self) -> None:
         """The rate of the coming update."""
-        progress = self.step / (self.steps() * self.epochs)
+        progress = self.step / self.updates_in(self.epochs)
         for group in self.optimiser.param_groups:
             group["lr"] = one_cycle(
                 progress,
@@ -301,7 +301,7 @@ class HardeningStage:
     @property
     def rebuilding(self) -> bool:
         """Whether it still learns nothing but to rebuild clean images."""
-        return self.step < self.hardening.reconstruct_epochs * self.steps()
+        return self.step < self.updates_in(self.hardening.reconstruct_epochs)
 
     @property
     def training_threat(self) -> Threat:
@@ -310,8 +310,8 @@ class HardeningStage:
 
     def threat_now(self) -> Threat:
         """The ball of the training attacks, which grows over the first epochs where asked."""
-        growing = self.hardening.eps_epochs * self.steps()
-        grown = self.step + 1 - self.hardening.reconstruct_epochs * self.steps()
+        growing = self.updates_in(self.hardening.eps_epochs)
+        grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
         share = min(1.0, grown / growing) if growing else 1.0
         return self.training_threat.scaled(share)
 

@@ -7,19 +7,17 @@ import io
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-from torch import Generator, Tensor
-
-from carso.distributed.processes import ALONE, Processes
+from carso.distributed.processes import Processes
 from carso.errors import CarsoError
 from carso.storage import files
 from carso.training import checkpoint
 from carso.training.checkpoint import Checkpoint
+from carso.training.epoch_cursor import EpochCursor
 
 Row = dict[str, float]
 """What one epoch leaves in the log, by column."""
@@ -27,6 +25,8 @@ Row = dict[str, float]
 FIRST_STEPS = 10
 """How many losses at the very start are kept, so that a run can be recognised by repeating it.
 RAdam moves nothing in its first five steps."""
+CHECKPOINT_MINUTES = 5.0
+"""Between two checkpoints within an epoch; there is one at its end in any case."""
 
 
 class Stage(Protocol):
@@ -37,6 +37,7 @@ class Stage(Protocol):
     identity: dict[str, Any]
     first_losses: list[float]
     processes: Processes
+    cursor: EpochCursor
 
     @property
     def stopped(self) -> bool:
@@ -59,53 +60,83 @@ class Stage(Protocol):
 class Display(Protocol):
     """Whoever shows progress; `Quiet` shows none."""
 
-    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
-        """An epoch begins: what is returned is called after each step."""
+    def start(
+        self, stage: str, epoch: int, epochs: int, steps: int, done: int = 0
+    ) -> Callable[[], None]:
+        """An epoch begins, or goes on after `done` steps: what is returned is called after each
+        step."""
         ...
 
     def finish(self, stage: str, epoch: int, row: Row) -> None: ...
 
 
 class Quiet:
-    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
+    def start(
+        self, stage: str, epoch: int, epochs: int, steps: int, done: int = 0
+    ) -> Callable[[], None]:
         return lambda: None
 
     def finish(self, stage: str, epoch: int, row: Row) -> None:
         return None
 
 
-def run(stage: Stage, folder: Path, display: Display) -> list[Row]:
+def run(
+    stage: Stage, folder: Path, display: Display, *, minutes: float = CHECKPOINT_MINUTES
+) -> list[Row]:
     """Train `stage` to its last epoch, going on from the checkpoint in `folder` if there is one.
 
-    Every process of the run reads the checkpoint; the first one writes.
+    There is a checkpoint after every epoch, and every so many `minutes` within it. Every process of
+    the run reads the checkpoint; the first one writes.
     """
     stage.processes.barrier()  # nobody reads what another is about to write
-    found = checkpoint.load(folder, stage.identity)
-    history = found.history if found else []
-    if found:
-        if found.damaged and stage.processes.is_first:
-            print(f"carso: {found.damaged}; going on from the one before it", file=sys.stderr)
-        stage.load_state(found.state["stage"])
-        stage.first_losses = found.state["first_losses"]
-        if stage.processes.is_first:
-            files.write_text(folder / "losses.csv", as_csv(history))  # its last row may be missing
+    history = resume(stage, folder)
+    written = time.monotonic()
+
+    def now_and_then() -> None:
+        nonlocal written
+        if stage.processes.is_first and time.monotonic() - written >= 60 * minutes:
+            keep(stage, folder, history, within=True)
+            written = time.monotonic()
+
     for number in range(len(history), stage.epochs):
         if stage.stopped:
             break
-        history.append(epoch(stage, number, display))
+        history.append(epoch(stage, number, display, now_and_then))
         if stage.processes.is_first:
             keep(stage, folder, history)
+            files.write_text(folder / "losses.csv", as_csv(history))
+            to_tensorboard(folder, history[-1])
+            written = time.monotonic()
         display.finish(stage.name, number, history[-1])
     stage.processes.barrier()  # nobody goes on before everything is written
     return history
 
 
-def keep(stage: Stage, folder: Path, history: list[Row]) -> None:
-    """Write the checkpoint after an epoch, and its row."""
+def resume(stage: Stage, folder: Path) -> list[Row]:
+    """Put `stage` where the checkpoint in `folder` says, if there is one; the epochs so far."""
+    found = checkpoint.load(folder, stage.identity)
+    if not found:
+        return []
+    if stage.processes.is_first:
+        if found.damaged:
+            print(f"carso: {found.damaged}; going on from the one before it", file=sys.stderr)
+            checkpoint.forget_damaged(folder)
+        if found.history:
+            files.write_text(folder / "losses.csv", as_csv(found.history))  # a row may be missing
+    stage.load_state(found.state["stage"])
+    stage.first_losses = found.state["first_losses"]
+    if "epoch" in found.state:
+        stage.cursor.load_state(found.state["epoch"])
+    return found.history
+
+
+def keep(stage: Stage, folder: Path, history: list[Row], *, within: bool = False) -> None:
+    """Write the checkpoint after an epoch, or `within` the one that runs."""
     state = {"stage": stage.state(), "first_losses": stage.first_losses}
-    checkpoint.save(folder, Checkpoint(identity=stage.identity, history=history, state=state))
-    files.write_text(folder / "losses.csv", as_csv(history))
-    to_tensorboard(folder, history[-1])
+    if within:
+        state["epoch"] = stage.cursor.state()
+    kept = Checkpoint(identity=stage.identity, history=history, state=state)
+    checkpoint.save(folder, kept, steps=stage.cursor.done if within else 0)
 
 
 def train_in_memory(stage: Stage, display: Display) -> list[Row]:
@@ -119,11 +150,19 @@ def train_in_memory(stage: Stage, display: Display) -> list[Row]:
     return history
 
 
-def epoch(stage: Stage, number: int, display: Display) -> Row:
-    """One epoch and its row, with the time that it took."""
-    advance = display.start(stage.name, number, stage.epochs, stage.steps())
-    began = time.perf_counter()
+def epoch(
+    stage: Stage, number: int, display: Display, after_step: Callable[[], None] = lambda: None
+) -> Row:
+    """One epoch, or what is left of it, and its row, with the time that all of it took."""
+    show = display.start(stage.name, number, stage.epochs, stage.steps(), stage.cursor.done)
+    began = time.perf_counter() - stage.cursor.seconds
+
+    def advance() -> None:
+        after_step()
+        show()
+
     row = stage.epoch(number, advance)
+    stage.cursor.clear()
     for column, value in row.items():
         if not math.isfinite(value):
             raise CarsoError(
@@ -152,29 +191,6 @@ def to_tensorboard(folder: Path, row: Row) -> None:
     with SummaryWriter(str(folder / "tensorboard")) as writer:
         for column, value in row.items():
             writer.add_scalar(column, value, int(row["epoch"]))
-
-
-def shuffled(
-    count: int, batch_size: int, source: Generator, processes: Processes = ALONE
-) -> Iterator[Tensor]:
-    """The indices of an epoch, in random order, a batch at a time, the same in every process.
-
-    A last batch of one image is left out: batch norm cannot train on it. So is one that has not an
-    image for every process.
-    """
-    for indices in torch.split(torch.randperm(count, generator=source), batch_size):
-        if len(indices) >= max(2, processes.world_size):
-            yield indices
-
-
-def batches_in(count: int, batch_size: int, processes: Processes = ALONE) -> int:
-    """How many batches `shuffled` yields."""
-    if batch_size < processes.world_size:
-        raise CarsoError(
-            f"batch_size = {batch_size} has not an image for each of the {processes.world_size} "
-            "processes: give fewer --devices"
-        )
-    return count // batch_size + (count % batch_size >= max(2, processes.world_size))
 
 
 class EnoughSteps(Exception):

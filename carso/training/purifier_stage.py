@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +22,8 @@ from carso.randomness import generator
 from carso.scenario.training_settings import PurifierTrainingSettings
 from carso.threats.base import Threat
 from carso.training.batches import AdversarialBatches
-from carso.training.loop import FIRST_STEPS, Row, batches_in, shuffled
+from carso.training.epoch_cursor import EpochCursor, batches_in
+from carso.training.loop import FIRST_STEPS, Row
 from carso.training.schedules import kl_weight, three_phase
 
 VALIDATION_IMAGES = 500
@@ -63,6 +63,7 @@ class PurifierStage:
         self.batches = batches
         self.optimiser = optimiser(purifier, training)
         self.first_losses: list[float] = []
+        self.cursor = EpochCursor(len(data.train), training.batch_size, processes)
         self.attacked_validation: Tensor | None = None
 
     def steps(self) -> int:
@@ -86,20 +87,17 @@ class PurifierStage:
             group["lr"] = three_phase(number, self.training)
         source = generator(self.seed, self.name, "epoch", number)
         beta = kl_weight(number, self.training)
-        totals: Counter[str] = Counter()
-        count = 0
+        cursor = self.cursor
+        cursor.begin(order=source)
         self.purifier.train()
-        for indices in shuffled(
-            len(self.data.train), self.training.batch_size, source, self.processes
-        ):
-            seen = number * len(self.data.train) + count
+        for indices in cursor.batches(advance):
+            seen = number * len(self.data.train) + cursor.seen
             part = self.processes.part(len(indices))
             mixed, clean = self.batches.batch(indices, epoch=number, seen=seen, part=part)
             with self.processes.sharing(len(indices)):
-                totals.update(self.update(mixed, clean, beta, source))
-            count += len(indices)
-            advance()
-        return {**{name: total / count for name, total in totals.items()}, "beta": beta}
+                cursor.add(**self.update(mixed, clean, beta, source))
+        means = {name: total / cursor.seen for name, total in cursor.totals.items()}
+        return {**means, "beta": beta}
 
     def update(self, mixed: Tensor, clean: Tensor, beta: float, source: Generator) -> Row:
         """One optimiser step on a batch; returns the terms of its loss, summed over the images."""

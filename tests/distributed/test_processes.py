@@ -18,7 +18,7 @@ from carso.distributed.processes import (
 )
 from carso.errors import CarsoError
 from carso.randomness import Share, normal, shared, uniform
-from carso.training.loop import batches_in
+from carso.training.epoch_cursor import batches_in
 
 CPU = torch.device("cpu")
 LAUNCHERS = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "MASTER_ADDR")

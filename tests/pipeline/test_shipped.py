@@ -22,7 +22,8 @@ from carso.storage import files
 from carso.training.bank import CHUNK, Bank
 from carso.training.batches import AdversarialBatches, shares
 from carso.training.differences import LEVELS
-from carso.training.loop import Stage, first_losses, shuffled
+from carso.training.epoch_cursor import shuffled
+from carso.training.loop import Stage, first_losses
 from carso.training.scenario_stages import classifier_stage, purifier_stage
 
 CPU = torch.device("cpu")

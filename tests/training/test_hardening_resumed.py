@@ -31,9 +31,9 @@ class Watching(Quiet):
         self.stage, self.stop, self.step = stage, stop, step
         self.averaged: list[State] = []
 
-    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
-        done = 0
-
+    def start(
+        self, stage: str, epoch: int, epochs: int, steps: int, done: int = 0
+    ) -> Callable[[], None]:
         def advance() -> None:
             nonlocal done
             done += 1
@@ -180,6 +180,27 @@ def test_a_resumed_hardening_has_the_bits_of_one_that_was_not_interrupted(
         (resumed.purifier, resumed.averaged, resumed.result()),
         (straight.purifier, straight.averaged, straight.result()),
         strict=True,
+    ):
+        assert same(dict(one.state_dict()), dict(other.state_dict()))
+
+
+@pytest.mark.usefixtures("short_validation")
+@pytest.mark.parametrize("way", [{"augment": "flip-shift"}, {"loss": "trades", "spread": 0.1}])
+def test_a_hardening_that_is_stopped_within_epochs_goes_on_there_with_the_same_bits(
+    way: dict[str, Any], new_stage: Make, tmp_path: Path
+) -> None:
+    straight, resumed = new_stage(epochs=2, **way), new_stage(epochs=2, **way)
+    expected = train_in_memory(straight, Quiet())
+    for epoch, step in ((0, 1), (0, 3), (1, 2)):
+        stopped = new_stage(epochs=2, **way)
+        with pytest.raises(Interrupted):
+            run(stopped, tmp_path, Watching(stopped, stop=epoch, step=step), minutes=0)
+    history = run(resumed, tmp_path, Quiet())
+    assert resumed.step == straight.step
+    assert without_time(history) == without_time(expected)
+    assert resumed.first_losses == straight.first_losses
+    for one, other in zip(
+        (resumed.purifier, resumed.averaged), (straight.purifier, straight.averaged), strict=True
     ):
         assert same(dict(one.state_dict()), dict(other.state_dict()))
 

@@ -31,7 +31,8 @@ from carso.training import checkpoint, loop
 from carso.training.batches import AdversarialBatches
 from carso.training.checkpoint import Checkpoint, pack, unpack
 from carso.training.classifier_stage import ClassifierStage
-from carso.training.loop import Quiet, Row, Stage, batches_in, run, shuffled, train_in_memory
+from carso.training.epoch_cursor import EpochCursor, batches_in, shuffled
+from carso.training.loop import Quiet, Row, Stage, run, train_in_memory
 from carso.training.purifier_stage import PurifierStage
 from carso.training.scenario_stages import classifier_stage, purifier_stage
 from carso.training.train import train, train_purifier
@@ -94,9 +95,12 @@ class Stopping(Quiet):
 
     def __init__(self, epoch: int, step: int | None, stop: Callable[[], None]) -> None:
         self.epoch, self.step, self.stop = epoch, step, stop
+        self.began: tuple[int, int] | None = None
 
-    def start(self, stage: str, epoch: int, epochs: int, steps: int) -> Callable[[], None]:
-        done = 0
+    def start(
+        self, stage: str, epoch: int, epochs: int, steps: int, done: int = 0
+    ) -> Callable[[], None]:
+        self.began = self.began or (epoch, done)
 
         def advance() -> None:
             nonlocal done
@@ -223,6 +227,49 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(
     resumed = make(kind, tmp_path)
     history = run(resumed, tmp_path, Quiet())
     is_the_uninterrupted(resumed, history, make, kind)
+
+
+@pytest.mark.parametrize(("make", "kind"), STAGES)
+def test_a_run_that_is_stopped_within_epochs_goes_on_there_with_the_same_bits(
+    make: Callable[..., Stage], kind: str, tmp_path: Path
+) -> None:
+    """A checkpoint after every step, and a stop at steps of every epoch, the last among them."""
+    steps = make(kind, tmp_path).steps()
+    done = []
+    for epoch, step in ((0, 1), (0, steps), (1, 2), (2, 4)):
+        display = Stopping(epoch, step, interrupt)
+        with pytest.raises(Interrupted):
+            run(make(kind, tmp_path), tmp_path, display, minutes=0)
+        done.append(display.began)
+    assert done == [(0, 0), (0, 1), (0, steps), (1, 2)]  # nothing is done twice
+    resumed = make(kind, tmp_path)
+    history = run(resumed, tmp_path, Quiet())
+    is_the_uninterrupted(resumed, history, make, kind)
+    assert len(list(tmp_path.glob("epoch-*"))) == 2
+
+
+def test_a_checkpoint_within_an_epoch_waits_for_its_minutes(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run(new_classifier_stage("pgd", tmp_path), tmp_path, Stopping(0, 4, interrupt), minutes=5)
+    assert not (tmp_path / checkpoint.INDEX).exists()
+
+
+def test_a_damaged_checkpoint_within_an_epoch_falls_back_to_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Interrupted):
+        run(new_classifier_stage("pgd", tmp_path), tmp_path, Stopping(1, 3, interrupt), minutes=0)
+    flip(tmp_path / "epoch-0001-step-000003.safetensors")
+    display = Stopping(2, 1, interrupt)
+    with pytest.raises(Interrupted):
+        run(new_classifier_stage("pgd", tmp_path), tmp_path, display)
+    assert display.began == (1, 2)
+    assert "going on from the one before it" in capsys.readouterr().err
+    # The damaged one must not have become the one before.
+    flip(tmp_path / "epoch-0002.safetensors")
+    resumed = new_classifier_stage("pgd", tmp_path)
+    history = run(resumed, tmp_path, Quiet())
+    is_the_uninterrupted(resumed, history, new_classifier_stage, "pgd")
 
 
 @pytest.mark.parametrize(("make", "kind"), [STAGES[0], STAGES[-1]])
@@ -361,14 +408,16 @@ class Counting:
         self.epochs, self.identity = epochs, {"stage": "counting", "seed": 0, **identity}
         self.first_losses: list[float] = []
         self.total, self.ran, self.loss = torch.zeros(2), [], loss
+        self.cursor = EpochCursor(2, 2)
 
     def steps(self) -> int:
         return 1
 
     def epoch(self, number: int, advance: Callable[[], None]) -> Row:
-        self.total += number
-        self.ran.append(number)
-        advance()
+        self.cursor.begin(order=torch.Generator())
+        for _ in self.cursor.batches(advance):
+            self.total += number
+            self.ran.append(number)
         return {"loss": self.loss, "number": number}
 
     def state(self) -> dict[str, Any]:
