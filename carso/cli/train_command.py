@@ -129,9 +129,8 @@ def run_scenario(
     if processes.is_first and not quiet:
         print(f"{settings.name}: {images.name} from {images.origin}, run in {folder}", flush=True)
         if processes.world_size > 1:
-            print(
-                f"{processes.world_size} processes, {devices} on each machine: {running_on(place, devices)}"
-            )
+            where = running_on(place, devices)
+            print(f"{processes.world_size} processes, {devices} on each machine: {where}")
     with progress(shown=processes.is_first and not quiet) as bars:
         train_all(
             settings,

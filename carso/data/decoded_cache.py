@@ -10,7 +10,7 @@ from torch import Tensor
 
 from carso.data.locations import cache_root
 from carso.data.pictures import SHOW_PROGRESS_FROM, PictureFormat, decode
-from carso.storage.files import NoCacheError
+from carso.storage.files import NoCacheError, clear_old_scratch
 
 
 def decode_once(
@@ -59,6 +59,7 @@ def _write(path: Path, images: Tensor) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_old_scratch(path.parent, ".writing-")
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as scratch:
             unfinished = Path(scratch) / path.name
             save_file({"images": images.to(torch.uint8)}, unfinished)

@@ -14,6 +14,7 @@ from carso.data.archives import extract
 from carso.data.data_errors import DataError
 from carso.data.locations import cache_root
 from carso.data.sources import Mirror, RemoteFile
+from carso.storage.files import clear_old_scratch
 
 TIMEOUT = 30.0
 """Seconds without any data before a mirror is given up."""
@@ -46,6 +47,7 @@ def fetch(mirror: Mirror, target: Path) -> None:
     disappears if anything fails before that.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    clear_old_scratch(target.parent, ".download-")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download-") as scratch:
         result = Path(scratch) / "result"
         result.mkdir()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
-from carso.storage import files
+from carso.storage import files, json_schema
 from carso.storage.tensor_files import load_weights
 
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -48,17 +48,11 @@ def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]
 def read_description(folder: Path) -> dict[str, Any]:
     """What `describe` wrote, after a check that it is that."""
     path = folder / "defence.json"
-    table = files.read_json(path)
-    images = table.get("images") if isinstance(table, dict) else None
-    if (
-        not isinstance(images, dict)
-        or not isinstance(table.get("scenario"), dict)
-        or not all(isinstance(images.get(key), list) for key in ("shape", "classes", "mean", "std"))
-        or len(images["shape"]) != 3
-        or not all(isinstance(side, int) and side > 0 for side in images["shape"])
-    ):
-        raise CarsoError(f"{path} is not the description of a defence: `carso train` writes one")
-    return cast(dict[str, Any], table)
+    table = json_schema.read(path, "the description of a defence")
+    shape = table["images"]["shape"]
+    if len(shape) != 3 or min(shape) < 1:
+        raise CarsoError(f"{path} is not the description of a defence: images.shape is no C, H, W")
+    return table
 
 
 def names() -> list[str]:
@@ -139,11 +133,10 @@ def chosen_anchor(weights: Path) -> dict[str, float]:
     path = weights.with_name("anchor.json")
     if weights.name != "hardening.safetensors" or not path.exists():
         return {}
-    found = files.read_json(path)
-    anchor = found.get("anchor") if isinstance(found, dict) else None
-    if not isinstance(anchor, int | float) or found.get("hardening") != files.sha256(weights):
+    found = json_schema.read(path, "the choice of an anchor")
+    if found["hardening"] != files.sha256(weights):
         raise CarsoError(f"{path} does not belong to {weights.name} beside it: delete it")
-    return {"anchor": float(anchor)}
+    return {"anchor": float(found["anchor"])}
 
 
 class Deployed(Carso):

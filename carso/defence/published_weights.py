@@ -23,7 +23,7 @@ from carso.errors import CarsoError
 from carso.purifiers.vae.published_parts import PARTS, published_parts
 from carso.scenario import parser
 from carso.scenario.schema import Scenario
-from carso.storage import files, tensor_files
+from carso.storage import files, json_schema, tensor_files
 from carso.storage.provenance import provenance
 
 SUFFIX = ".safetensors"
@@ -202,7 +202,7 @@ def already_in(out: Path, description: dict[str, Any]) -> bool:
         )
     for name in ("classifier", "purifier"):
         weights = out / f"{name}{SUFFIX}"
-        record = files.read_json(out / f"{name}.json")
+        record = json_schema.read(out / f"{name}.json", "a record of trained weights")
         if not weights.is_file() or record.get("sha256") != files.sha256(weights):
             raise CarsoError(f"{weights} is not what was imported: delete {out}, and import again")
     return True

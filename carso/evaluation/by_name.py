@@ -19,7 +19,7 @@ from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
 from carso.scenario.parser import as_table
-from carso.storage import files
+from carso.storage import json_schema
 from carso.threats.base import Threat
 from carso.threats.registry import threat_of
 from carso.training.train import load_data
@@ -153,6 +153,6 @@ def posterior_kl(folder: Path, *, hardened: bool = False) -> float | None:
     path = folder / "purifier.json"
     if hardened or not path.is_file():
         return None
-    history = files.read_json(path).get("history") or [{}]
+    history = json_schema.read(path, "a record of trained weights").get("history") or [{}]
     found = history[-1].get("kl")
     return None if found is None else float(found)

@@ -37,6 +37,7 @@ from carso.evaluation.preparation import (
 )
 from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.resume import FinishedResults, begun
+from carso.storage import files
 from carso.storage.provenance import provenance
 from carso.threats.base import Threat
 from carso.threats.registry import DEFAULT, threat_of
@@ -160,6 +161,9 @@ def computed(
 ) -> dict[str, Any]:
     """The record of what is asked, from the attacks to the file."""
     evaluation, plan, settings = asked.evaluation, asked.plan, dict(asked.settings)
+    if path is not None and processes.is_first:
+        files.clear_left_over(path.parent, of=path.name)
+        files.clear_left_over(unfinished(path))
     finished = processes.first_then_others(lambda: opened(path, settings, processes))
     chunk = settings["suite"]["chunk"]
     results = run_attacks(

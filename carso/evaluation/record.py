@@ -9,7 +9,7 @@ from typing import Any
 
 from carso.attacks.base import in_words
 from carso.errors import CarsoError
-from carso.storage import files
+from carso.storage import files, json_schema
 from carso.threats.registry import DEFAULT
 
 FORMAT = 1
@@ -86,11 +86,7 @@ def same(record: dict[str, Any], settings: dict[str, Any]) -> bool:
 
 def read(path: Path) -> dict[str, Any]:
     """A record that `write` wrote, after a check that it is one."""
-    record = files.read_json(path)
-    wanted = ("format", "subject", "suite", "threat", "seed", "data", "verdict", "unreliable",
-              "accuracy", "diagnostics", "attacks", "images", "provenance")  # fmt: skip
-    if not isinstance(record, dict) or any(key not in record for key in wanted):
-        raise CarsoError(f"{path} is not a record of an evaluation: `carso evaluate` writes one")
+    record = json_schema.read(path, "a record of an evaluation")
     if record["format"] != FORMAT:
         raise CarsoError(
             f"{path} has format {record['format']}, this version of carso reads {FORMAT}"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from carso.errors import CarsoError
-from carso.storage import files, tensor_files
+from carso.storage import files, json_schema, tensor_files
 from carso.storage.files import DamagedFileError
 
 ELAPSED = "elapsed"
@@ -44,7 +44,7 @@ class FinishedResults:
         if not path.exists():
             files.write_json(path, settings, sealed=True)
             return
-        before = files.read_json(path)
+        before = json_schema.read(path, "the settings of an unfinished evaluation")
         if before != settings:
             keys = [key for key in settings if before.get(key) != settings[key]]
             raise CarsoError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from carso.certification.certificate_record import read_certificates
+from carso.errors import CarsoError
 from carso.evaluation import record as records
 from carso.report import certificates, record_tables
 from carso.report.certificates import certificate_table, is_certificate
@@ -34,11 +35,17 @@ def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
     from carso.report.html import page
 
     found = [read_any(path) for path in paths]
-    return {
-        folder / "index.html": page(found),
-        folder / "tables.md": markdown(found) + "\n",
-        folder / "tables.tex": latex(found) + "\n",
-    }
+    try:
+        return {
+            folder / "index.html": page(found),
+            folder / "tables.md": markdown(found) + "\n",
+            folder / "tables.tex": latex(found) + "\n",
+        }
+    except CarsoError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        which = ", ".join(map(str, paths))
+        raise CarsoError(f"{which}: damaged, or of another version of carso ({error!r})") from error
 
 
 def read_any(path: Path) -> dict[str, Any]:

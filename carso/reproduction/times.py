@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from carso.errors import CarsoError
-from carso.storage.files import read_json
+from carso.storage import json_schema
 
 Record = dict[str, Any]
 
 
 def times_in(path: Path) -> dict[str, Record]:
     """What `keep_time` wrote, after a check that it is that."""
-    table = read_json(path)
-    stages = table.get("stages") if isinstance(table, dict) else None
-    if not isinstance(stages, dict) or not stages:
+    stages: dict[str, Record] = json_schema.read(path, "a record of times")["stages"]
+    if not stages:
         raise CarsoError(f"{path} holds no times of a training: delete it, or the run beside it")
     for stage in stages.values():
         if not isinstance(stage, dict) or not {"minutes", "whole", "hardware"} <= stage.keys():
@@ -28,7 +27,7 @@ def minutes_of(folder: Path) -> dict[str, Record]:
     found = {}
     for stage in ("classifier", "purifier", "hardening"):
         path = folder / f"{stage}.json"
-        table = read_json(path) if path.exists() else {}
+        table = json_schema.read(path, "a record of trained weights") if path.exists() else {}
         if table.get("history"):
             epochs = sum(row["seconds"] for row in table["history"])
             made, bank = table["provenance"], table.get("bank_seconds")

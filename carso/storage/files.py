@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,7 @@ def making(folder: Path) -> Iterator[Path]:
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
+        clear_old_scratch(folder.parent, f".{folder.name}.")
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     except OSError as error:
         raise CarsoError(f"cannot write {folder}: {error.strerror}") from None
@@ -70,6 +74,30 @@ def making(folder: Path) -> Iterator[Path]:
         raise CarsoError(f"cannot write {folder}: {error.strerror or error}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+LEFT_OVER = re.compile(r"\..+\.(json|safetensors|csv|html|md|tex|png)\.[a-z0-9_]{8}")
+"""The names of what `replacing` was writing when its process was killed."""
+DAY = 86_400.0
+
+
+def clear_left_over(folder: Path, *, of: str = "") -> None:
+    """Delete what killed processes left half written in `folder` and below, or, with `of`, beside
+    the one file of that name. Only for who holds the lock: another may be writing just now."""
+    found = folder.glob(f".{glob.escape(of)}.*") if of else folder.rglob(".*.*")
+    for path in found:
+        if LEFT_OVER.fullmatch(path.name) and path.is_file():
+            with suppress(OSError):
+                path.unlink()
+
+
+def clear_old_scratch(folder: Path, prefix: str) -> None:
+    """Delete scratch folders in `folder` that are a day old: no lock says whether their process
+    lives, but nothing of it takes that long."""
+    for path in folder.glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError):
+            if path.is_dir() and time.time() - path.stat().st_mtime > DAY:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.storage import files
+from carso.storage import files, json_schema
 from carso.storage.provenance import provenance
 from carso.timing import WORTH
 
@@ -46,8 +46,7 @@ def faster(share: float) -> str:
 
 def read(path: Path) -> str:
     """The precision that a run has begun with."""
-    found = files.read_json(path)
-    precision = found.get("attack_precision") if isinstance(found, dict) else None
+    precision = json_schema.read(path, "the choice of a precision")["attack_precision"]
     if precision not in ("float32", "bfloat16"):
         raise CarsoError(f"{path} names no precision that this run began with: delete its folder")
     return str(precision)

@@ -20,13 +20,15 @@ from torch import Tensor
 
 from carso.distributed.processes import Processes
 from carso.errors import CarsoError
-from carso.storage import files
+from carso.storage import files, json_schema
 from carso.training.run_identity import differences
 
 CHUNK = 256
 """Images that are attacked together while the bank is made; fixed, for the same bits always."""
 FLUSH = 16
 """Chunks between two notes of how far the making has come."""
+
+INDEX_KIND = "the index of a bank"
 
 Fill = Callable[[int, int], Tensor]
 """Attack number and first image to the differences of that chunk, as the layout's dtype."""
@@ -122,7 +124,7 @@ def whole_shards(
     folder: Path, identity: dict[str, Any], layout: BankLayout, shape: tuple[int, ...]
 ) -> int:
     """Of how many shards the finished bank in `folder` is; 0 if the one wanted is not there."""
-    first = files.read_json(index(folder, 0)) if index(folder, 0).exists() else {}
+    first = json_schema.read(index(folder, 0), INDEX_KIND) if index(folder, 0).exists() else {}
     shards = first.get("shards")
     if not isinstance(shards, int) or shards < 1:
         return 0
@@ -175,7 +177,7 @@ def done(
     path = data(folder, layout, number)
     if not index(folder, number).exists() or not path.exists():
         return 0
-    note = files.read_json(index(folder, number))
+    note = json_schema.read(index(folder, number), INDEX_KIND)
     same = not differences(note.get("identity"), identity) and note.get("shards") == layout.shards
     if not same or path.stat().st_size != size(layout, shape, number):
         return 0
@@ -184,7 +186,7 @@ def done(
 
 def seconds(folder: Path, number: int) -> float:
     """How long the making of a shard took, so far as it is on disk."""
-    return float(files.read_json(index(folder, number)).get("seconds", 0.0))
+    return float(json_schema.read(index(folder, number), INDEX_KIND).get("seconds", 0.0))
 
 
 def opened(folder: Path, layout: BankLayout, shape: tuple[int, ...], number: int) -> Tensor:

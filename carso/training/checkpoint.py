@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from carso.errors import CarsoError
-from carso.storage import files, tensor_files
+from carso.storage import files, json_schema, tensor_files
 from carso.storage.files import DamagedFileError
 from carso.storage.tensor_files import few
 from carso.training.run_identity import differences
@@ -137,12 +137,7 @@ def index_of(index: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The JSON of a checkpoint, after a check that it belongs to this run."""
     if not index.exists():
         return None
-    table = files.read_json(index)
-    kinds = {"identity": dict, "history": list, "tensors": str, "state": dict}
-    if not isinstance(table, dict) or not all(
-        isinstance(table.get(key), kind) for key, kind in kinds.items()
-    ):
-        raise DamagedFileError(f"{index} is not a checkpoint of carso")
+    table = json_schema.read(index, "a checkpoint of carso")
     if changed := differences(table["identity"], identity):
         raise CarsoError(
             f"{index.parent} holds a checkpoint of other settings ({few(changed)} changed); "

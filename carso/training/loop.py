@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from carso.distributed.processes import Processes
-from carso.errors import CarsoError
+from carso.errors import CarsoError, reason
 from carso.storage import files
 from carso.training import checkpoint
 from carso.training.checkpoint import Checkpoint
@@ -123,10 +123,15 @@ def resume(stage: Stage, folder: Path) -> list[Row]:
             checkpoint.forget_damaged(folder)
         if found.history:
             files.write_text(folder / "losses.csv", as_csv(found.history))  # a row may be missing
-    stage.load_state(found.state["stage"])
-    stage.first_losses = found.state["first_losses"]
-    if "epoch" in found.state:
-        stage.cursor.load_state(found.state["epoch"])
+    try:
+        stage.load_state(found.state["stage"])
+        stage.first_losses = found.state["first_losses"]
+        if "epoch" in found.state:
+            stage.cursor.load_state(found.state["epoch"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise CarsoError(
+            f"the checkpoint in {folder} does not fit this training ({reason(error)}): delete it"
+        ) from None
     return found.history
 
 

@@ -27,7 +27,7 @@ from carso.randomness import generator, seeded
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.purifier_settings import KINDS
 from carso.scenario.schema import Scenario
-from carso.storage import files, tensor_files
+from carso.storage import files, json_schema, tensor_files
 from carso.storage.provenance import provenance
 from carso.storage.tensor_files import few
 from carso.training import anchoring, checkpoint, loop
@@ -95,6 +95,7 @@ def train_stages(
 ) -> Carso:
     """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
+        files.clear_left_over(folder)
         files.write_json(folder / "defence.json", description)
     if given is None:
         classifier = train_classifier(
@@ -199,7 +200,7 @@ def measure(
     weights = {
         name: files.sha256(folder / f"{name}.safetensors") for name in ("classifier", "purifier")
     }
-    if path.exists() and files.read_json(path).get("weights") == weights:
+    if path.exists() and json_schema.read(path, "accuracies of a training")["weights"] == weights:
         return
     record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
     files.write_json(path, {"weights": weights, **record, "provenance": provenance()})
@@ -218,7 +219,7 @@ def anchor(
     path = folder / "anchor.json"
     if processes.is_first:
         weights = files.sha256(folder / "hardening.safetensors")
-        found = files.read_json(path) if path.exists() else {}
+        found = json_schema.read(path, "the choice of an anchor") if path.exists() else {}
         if found.get("hardening") != weights:
             assert scenario.hardening is not None
             count = scenario.hardening.validation_images
@@ -376,7 +377,7 @@ def finish(
         return
     path, record = folder / f"{training.name}.safetensors", folder / f"{training.name}.json"
     if path.exists() and record.exists():
-        found = files.read_json(record)
+        found = json_schema.read(record, "a record of trained weights")
         same = not differences(found.get("identity"), training.identity)
         if same and found.get("sha256") == files.sha256(path):
             return
