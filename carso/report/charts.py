@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from carso.evaluation.statistics import Proportion
-from carso.report.record_tables import interval, norm, title
+from carso.report.conclusion import groups
+from carso.report.record_tables import difference, interval, radius, title
 
 Record = dict[str, Any]
 
@@ -35,34 +36,35 @@ def bar(kind: str, name: str, value: dict[str, float], **more: Any) -> Bar:
 
 def accuracies(record: Record) -> list[Bar]:
     """Without attack, attack by attack, and the worst case on fresh draws."""
-    accuracy, draws = record["accuracy"], record["suite"]["draws"]
-    bars = [bar("clean", "no attack", accuracy["clean"])]
-    bars += [attack_bar(attack, number) for number, attack in enumerate(record["attacks"])]
-    upper = ["an upper bound only: see the diagnostics that fail"] if record["unreliable"] else []
-    bars.append(
-        bar(
-            "worst",
-            "worst case",
-            accuracy["worst"],
-            basis="on fresh draws" if draws > 1 else "",
-            what="every image's worst example, judged once more"
-            + (" on draws that no attack has seen" if draws > 1 else ""),
-            notes=upper,
-            spoiled=bool(record["unreliable"]),
-        )
+    clean = bar("clean", "no attack", record["accuracy"]["clean"])
+    attacked, draws = attack_bars(record), record["suite"]["draws"]
+    count = len(record["attacks"])
+    worst = worst_bar(
+        record,
+        "worst case",
+        "worst",
+        basis="on fresh draws" if draws > 1 else "",
+        what="every image's worst example, judged once more"
+        + (" on draws that no attack has seen" if draws > 1 else ""),
     )
+    return [clean, *attacked[:count], worst, *attacked[count:]]
+
+
+def attack_bars(record: Record) -> list[Bar]:
+    """Attack by attack, and what is right on all draws: what a comparison does not show."""
+    draws = record["suite"]["draws"]
+    bars = [attack_bar(attack, number) for number, attack in enumerate(record["attacks"])]
     if draws > 1:
-        bars.append(
-            bar(
-                "worst",
-                f"right on all {draws} draws",
-                accuracy["worst_on_all_draws"],
-                what="the same examples; one wrong draw makes an image count as wrong",
-                notes=upper,
-                spoiled=bool(record["unreliable"]),
-            )
-        )
+        words = "the worst examples; one wrong draw makes an image count as wrong"
+        name = f"right on all {draws} draws"
+        bars.append(worst_bar(record, name, "worst_on_all_draws", what=words))
     return bars
+
+
+def worst_bar(record: Record, name: str, key: str, **more: Any) -> Bar:
+    upper = ["an upper bound only: see the diagnostics that fail"] if record["unreliable"] else []
+    spoiled = bool(record["unreliable"])
+    return bar("worst", name, record["accuracy"][key], notes=upper, spoiled=spoiled, **more)
 
 
 def attack_bar(attack: dict[str, Any], number: int) -> Bar:
@@ -89,27 +91,55 @@ def counts(attacked: int, broken: int) -> str:
     return f"attacked {attacked} {'image' if attacked == 1 else 'images'}, broke {broken}"
 
 
-def comparison(records: Sequence[Record]) -> list[tuple[str, list[Bar]]]:
-    """Clean and worst-case accuracy of each record; none where the norms are not the same, for
-    then one number says nothing of another."""
-    if len({norm(record) for record in records}) > 1:
-        return []
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRecord:
+    """A line of the comparison."""
+
+    number: int
+    """Which of the records, from 1."""
+    name: str
+    suite: str
+    images: int
+    clean: Bar
+    worst: Bar
+    difference: str
+    """From the first of its group, pair by pair; or why there is none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedGroup:
+    """Records of one data set under one threat; no number of another group is put beside them."""
+
+    heading: str
+    lines: list[ComparedRecord]
+
+
+def comparison(records: Sequence[Record]) -> list[ComparedGroup]:
+    """Clean and worst-case accuracy of each record, apart by data set and threat."""
     return [
-        (
-            f"{title(record)}: {record['suite']['name']}",
-            [
-                bar("clean", "no attack", record["accuracy"]["clean"]),
-                bar(
-                    "worst",
-                    "worst case",
-                    record["accuracy"]["worst"],
-                    spoiled=bool(record["unreliable"]),
-                    notes=["do not trust"] if record["unreliable"] else [],
-                ),
-            ],
+        ComparedGroup(
+            heading=heading(records[group[0]]),
+            lines=[compared(records[i], records[group[0]], i + 1) for i in group],
         )
-        for record in records
+        for group in groups(records)
     ]
+
+
+def heading(record: Record) -> str:
+    where = record["data"].get("set")
+    return ", ".join([*([where] if where else []), f"eps = {radius(record)}"])
+
+
+def compared(record: Record, first: Record, number: int) -> ComparedRecord:
+    return ComparedRecord(
+        number=number,
+        name=title(record),
+        suite=record["suite"]["name"],
+        images=record["data"]["count"],
+        clean=bar("clean", "no attack", record["accuracy"]["clean"]),
+        worst=worst_bar(record, "worst case", "worst"),
+        difference=difference(record, first),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from carso.report import charts, plots, record_tables
+from carso.report import certificates, charts, plots, record_tables
+from carso.report.certificates import certificate_conclusion, is_certificate
+from carso.report.conclusion import Trust, conclusions, trust
 from carso.report.table_formats import Row, Table
 
 Record = dict[str, Any]
@@ -40,13 +42,32 @@ REACH = {
 OTHER_REACH = "the attacker may go as far as eps = {}"
 
 
+PARTS = (
+    ("accuracy", "Accuracy"),
+    ("fates", "Images"),
+    ("gradients", "Gradients"),
+    ("diagnostics", "Diagnostics"),
+    ("pictures", "Pictures"),
+    ("rerun", "Run it again"),
+)
+"""The parts of a record that have a link: their ids, and what the link says."""
+
+
 def page(records: Sequence[Record]) -> str:
-    """The page, as HTML."""
-    several = len(records) > 1
+    """The page, as HTML: of evaluations, of certificates, or of both."""
+    evaluated = [record for record in records if not is_certificate(record)]
+    certified = [record for record in records if is_certificate(record)]
+    several = len(evaluated) > 1
+    sections = [section(record, n, several=several) for n, record in enumerate(evaluated, 1)]
+    said = conclusions(evaluated) if evaluated else []
+    said += [certificate_conclusion(certified)] if certified else []
     found = environment().get_template("page.html").render(
-        sections=[section(record, number) for number, record in enumerate(records, 1)],
-        summary=record_tables.summary(records) if several else None,
-        comparison=charts.comparison(records) if several else [],
+        headline=said[0],
+        more=said[1:],
+        sections=sections,
+        verdicts=verdicts(sections),
+        comparison=charts.comparison(evaluated) if several else [],
+        certificates=certificates.section(certified) if certified else None,
     )  # fmt: skip
     return found.strip() + "\n"
 
@@ -68,8 +89,9 @@ def css(share: float) -> str:
     return f"{100 * min(1.0, max(0.0, share)):.6g}%"
 
 
-def section(record: Record, number: int) -> dict[str, Any]:
-    """What the template shows of one record."""
+def section(record: Record, number: int, *, several: bool) -> dict[str, Any]:
+    """What the template shows of one record. Where several are compared, the comparison has its
+    accuracy without attack and its worst case, and they are not told twice."""
     accuracy = record["accuracy"]
     return {
         "id": f"record-{number}",
@@ -83,13 +105,12 @@ def section(record: Record, number: int) -> dict[str, Any]:
         "stretch": stretch(record),
         "draws": record["suite"]["draws"],
         "independent": bool(record["suite"].get("independent")),
-        "verdict": record["verdict"].removesuffix(" " + " ".join(record["reasons"])),
-        "reasons": record["reasons"],
-        "unreliable": record["unreliable"],
-        "clean": accuracy["clean"],
-        "worst": accuracy["worst"],
-        "every": accuracy["worst_on_all_draws"],
-        "bars": charts.accuracies(record),
+        "parts": PARTS,
+        "trust": trust(record),
+        "objections": objections(record),
+        "clean": accuracy["clean"]["value"],
+        "worst": accuracy["worst"]["value"],
+        "bars": charts.attack_bars(record) if several else charts.accuracies(record),
         "fates": charts.fates(record),
         "curve": plots.curve(record),
         "histogram": plots.histogram(record),
@@ -105,9 +126,25 @@ def section(record: Record, number: int) -> dict[str, Any]:
         "gallery": gallery(record),
         "command": record.get("provenance", {}).get("command", ""),
         "facts": facts(record),
-        "attack_table": record_tables.attacks(record),
         "settings": settings(record),
         "scenario": json.dumps(record["scenario"], indent=2) if record.get("scenario") else "",
+    }
+
+
+def verdicts(sections: Sequence[dict[str, Any]]) -> list[tuple[Trust, list[dict[str, Any]]]]:
+    """The records by whether their number can be trusted, those that cannot first."""
+    found: dict[Trust, list[dict[str, Any]]] = {}
+    for one in sorted(sections, key=lambda one: ("no", "few", "yes").index(one["trust"].kind)):
+        found.setdefault(one["trust"], []).append(one)
+    return list(found.items())
+
+
+def objections(record: Record) -> dict[str, list[str]]:
+    """The diagnoses that fail, by name; their findings are told below. And other reasons."""
+    told = {found["verdict"] for found in record["diagnostics"]}
+    return {
+        "failing": [found["name"] for found in record["diagnostics"] if found["ok"] is False],
+        "other": [reason for reason in record["reasons"] if reason not in told],
     }
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from carso.attacks.probe import KINDS
 from carso.evaluation.statistics import percent
-from carso.report.charts import Bar, Record, bar
+
+Record = dict[str, Any]
 
 BINS = 24
 """About so many columns on either side of a histogram together."""
@@ -37,7 +38,8 @@ class Curve:
     """On how many it was measured; 0 where that is not recorded."""
     threat: float | None
     """Where the threat's eps lies, in [0, 1] of the width, if inside the curve."""
-    worst: Bar
+    worst: float | None
+    """The worst case of the very images of the curve; None where these are not known."""
 
 
 def curve(record: Record) -> Curve | None:
@@ -63,8 +65,14 @@ def curve(record: Record) -> Curve | None:
         steps=figures["steps"],
         images=figures.get("images", 0),
         threat=at[0] if at else None,
-        worst=bar("worst", "worst case", record["accuracy"]["worst"]),
+        worst=worst_of_first(record, figures.get("images", 0)),
     )
+
+
+def worst_of_first(record: Record, images: int) -> float | None:
+    """The share right under the worst attack, of the first so many images."""
+    right = record["images"]["worst_right"][:images]
+    return sum(right) / len(right) / int(record["suite"]["draws"]) if right else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from carso.certification.certificate_record import read_certificates
 from carso.evaluation import record as records
-from carso.report import record_tables
-from carso.report.table_formats import as_latex, as_markdown, as_text
+from carso.report import certificates, record_tables
+from carso.report.certificates import certificate_table, is_certificate
+from carso.report.table_formats import Table, as_latex, as_markdown, as_text
 from carso.storage import files
 
 
@@ -24,14 +26,14 @@ def write_report(paths: Sequence[Path], folder: Path) -> tuple[list[str], list[P
     written = rendered_files(paths, folder)
     for path, text in written.items():
         files.write_text(path, text)
-    return terminal([records.read(path) for path in paths]), list(written)
+    return terminal([read_any(path) for path in paths]), list(written)
 
 
 def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
     """The page and the tables of records, as the files in `folder` that they belong into."""
     from carso.report.html import page
 
-    found = [records.read(path) for path in paths]
+    found = [read_any(path) for path in paths]
     return {
         folder / "index.html": page(found),
         folder / "tables.md": markdown(found) + "\n",
@@ -39,35 +41,59 @@ def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
     }
 
 
+def read_any(path: Path) -> dict[str, Any]:
+    """A record of `carso evaluate` or of `carso certify`, each checked by its own reader."""
+    found = files.read_json(path)
+    if isinstance(found, dict) and is_certificate(found):
+        return read_certificates(path)
+    return records.read(path)
+
+
 def heading(record: dict[str, Any]) -> str:
     return f"{record_tables.title(record)}: {record['suite']['name']}"
+
+
+def apart(found: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Table]]:
+    """The evaluations, and the table of the certificates if there are any."""
+    certified = [record for record in found if is_certificate(record)]
+    evaluated = [record for record in found if not is_certificate(record)]
+    return evaluated, [certificate_table(certified)] if certified else []
 
 
 def terminal(found: Sequence[dict[str, Any]]) -> list[str]:
     """The tables of records as lines of text."""
     lines: list[str] = []
-    if len(found) > 1:
-        lines += [*as_text(record_tables.summary(found)), ""]
-    for record in found:
+    evaluated, certified = apart(found)
+    if len(evaluated) > 1:
+        lines += [*as_text(record_tables.summary(evaluated)), ""]
+    for record in evaluated:
         lines += [heading(record), record["verdict"], ""]
         lines += [*as_text(record_tables.attacks(record)), ""]
         lines += [*as_text(record_tables.diagnostics(record)), ""]
+    for table in certified:
+        lines += [certificates.CAPTION, *as_text(table), ""]
     return lines
 
 
 def markdown(found: Sequence[dict[str, Any]]) -> str:
     """The tables of records in Markdown."""
-    sections = [as_markdown(record_tables.summary(found))] if len(found) > 1 else []
-    for record in found:
+    evaluated, certified = apart(found)
+    sections = [as_markdown(record_tables.summary(evaluated))] if len(evaluated) > 1 else []
+    for record in evaluated:
         sections += [f"## {heading(record)}", record["verdict"]]
         sections += [
             as_markdown(make(record)) for make in (record_tables.attacks, record_tables.diagnostics)
         ]
+    for table in certified:
+        sections += [f"## {certificates.CAPTION}", as_markdown(table)]
     return "\n\n".join(sections)
 
 
 def latex(found: Sequence[dict[str, Any]]) -> str:
     """The tables of records in LaTeX (package booktabs)."""
-    tables = [as_latex(record_tables.summary(found), "All records")] if len(found) > 1 else []
-    tables += [as_latex(record_tables.attacks(record), heading(record)) for record in found]
+    evaluated, certified = apart(found)
+    several = len(evaluated) > 1
+    tables = [as_latex(record_tables.summary(evaluated), "All records")] if several else []
+    tables += [as_latex(record_tables.attacks(record), heading(record)) for record in evaluated]
+    tables += [as_latex(table, certificates.CAPTION) for table in certified]
     return "\n\n".join(tables)

@@ -3,175 +3,14 @@
 import copy
 import re
 from html import escape
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from example_records import PIXEL, Reader, attack, classifier, entry, many, read, record, share
 
 from carso.report import charts, plots
 from carso.report.html import duration, page
-
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
-)
-
-
-def share(value: float) -> dict[str, float]:
-    return {"value": value, "low": max(0.0, value - 0.1), "high": min(1.0, value + 0.1)}
-
-
-def attack(name: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "what": f"what {name} does",
-        "through": "mean-logits",
-        "settings": f"Settings({name})",
-        "black_box": False,
-        "own_output": False,
-        "attacked": 3,
-        "broken": 1,
-        "accuracy_alone": share(0.5),
-        "accuracy_after": share(0.5),
-        "unreliable": False,
-        "reasons": [],
-        "gradients": {"nan": 0.0, "infinite": 0.0, "zero": 0.0},
-        "gradient_steps": {"images": [3, 3], "nan": [0, 0], "infinite": [0, 0], "zero": [0, 0]},
-        "outputs_not_finite": 0.0,
-        "passes": {"forward": 1000, "backward": 600},
-        "seconds": 2.5,
-        "library_warnings": [],
-        "right": [2, 0, None, 2],
-        "margin": [1.0, -1.0, None, 2.0],
-        "size": [0.1, 0.1, None, 0.1],
-        **changes,
-    }
-
-
-def entry(image: int, why: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "image": image,
-        "truth": "cat",
-        "attack": "push",
-        "margin": -1.5,
-        "answer_clean": "cat",
-        "answer_attacked": "dog",
-        "classifier_attacked": "cow",
-        "pictures": {
-            "clean": PIXEL, "attacked": PIXEL, "difference": PIXEL, "mean_candidate": PIXEL,
-        },
-        "candidates": [{"picture": PIXEL, "label": "dog"}, {"picture": PIXEL, "label": "cat"}],
-        "why": why,
-        **changes,
-    }  # fmt: skip
-
-
-def record(**changes: Any) -> dict[str, Any]:
-    return {
-        "format": 1,
-        "subject": {
-            "name": "net", "kind": "defence", "samples": 8, "aggregation": "mean", "weights": "w0",
-        },
-        "scenario": {"name": "tiny"},
-        "suite": {
-            "name": "quick", "draws": 2, "chunk": 100, "samples": 1, "gradient_cosine": 0.97,
-            "independent": False,
-        },
-        "threat": {"norm": "Linf", "eps": 0.1},
-        "seed": 17,
-        "data": {"set": "squares", "split": "test", "count": 4, "sha256": "a" * 64},
-        "provenance": {
-            "command": "carso evaluate net --images 4",
-            "made": "2026-01-02T03:04:05+00:00",
-            "revision": "c0ffee+",
-            "versions": {"python": "3.11", "torch": "2.0"},
-            "hardware": {"processor": "x86_64", "cores": 2, "threads": 1, "gpus": []},
-            "seconds": 3700.4,
-        },
-        "rerun": "carso evaluate net --images 4",
-        "verdict": "The defence net labels 0.500 of 4 images right.",
-        "unreliable": False,
-        "reasons": [],
-        "accuracy": {
-            "clean": share(0.75), "worst": share(0.5), "worst_on_all_draws": share(0.25),
-        },
-        "diagnostics": [
-            {"name": "gradients", "ok": True, "verdict": "Gradients are fine.", "figures": {}},
-            {
-                "name": "curve", "ok": True, "verdict": "It falls.",
-                "figures": {
-                    "points": [[0.0, 0.75], [0.1, 0.5], [0.95, 0.0]], "chance": 0.1, "steps": 15,
-                },
-            },
-            {"name": "diversity", "ok": None, "verdict": "One is as good.", "figures": {}},
-        ],
-        "attacks": [attack("push"), attack("shove", accuracy_alone=None)],
-        "images": {
-            "label": [0, 1, 2, 3],
-            "clean_right": [2, 2, 0, 2],
-            "clean_margin": [1.0, 0.5, -1.0, 3.0],
-            "worst_attack": ["push", "push", "", "push"],
-            "worst_right": [2, 0, 0, 1],
-            "worst_margin": [0.5, -1.5, -1.0, 0.1],
-            "worst_size": [0.1, 0.1, 0.0, 0.1],
-        },
-        "gallery": [entry(1, "most damaging"), entry(0, "as they come")],
-        **changes,
-    }  # fmt: skip
-
-
-def classifier() -> dict[str, Any]:
-    """The record of a plain classifier: one draw, no candidates."""
-    found = record(
-        subject={"name": "bare", "kind": "classifier", "weights": "w1"},
-        suite={"name": "standard", "draws": 1, "chunk": 100, "samples": 1},
-        verdict="The classifier bare labels 0.500 of 4 images right.",
-    )
-    found["images"] |= {"clean_right": [1, 1, 0, 1], "worst_right": [1, 0, 0, 1]}
-    for shown in found["gallery"]:
-        del shown["candidates"], shown["pictures"]["mean_candidate"]
-    return found
-
-
-class Reader(HTMLParser):
-    """The text, tags and attributes of a page; refuses one whose tags do not match."""
-
-    EMPTY = ("meta", "img", "br", "polyline")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def having(self, name: str) -> list[dict[str, str | None]]:
-        """The attributes of the elements with a class."""
-        return [found for _, found in self.tags if name in (found.get("class") or "").split()]
-
-
-def read(*records: dict[str, Any]) -> Reader:
-    return Reader(page(records))
 
 
 def test_needs_nothing_but_itself() -> None:
@@ -202,33 +41,81 @@ def test_headings_skip_no_level() -> None:
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-def test_the_verdict_comes_first() -> None:
+def test_the_conclusion_comes_first_and_then_the_chart() -> None:
     text = read(record()).text
-    assert text.index("No objection") < text.index(record()["verdict"]) < text.index("0.750")
-    assert "Do not trust" not in text
+    told = "0.500 of 4 images are labelled right under attack within eps = 0.1 (Linf)"
+    first = text.index(told, text.index("Robustness report"))
+    assert first < text.index("Accuracy under each attack") < text.index("Can the number be")
 
 
 def test_an_unreliable_record_is_not_to_be_trusted() -> None:
-    bad = record(unreliable=True, verdict="DO NOT TRUST THIS NUMBER. An upper bound.")
+    bad = many(unreliable=True, reasons=["Gradients are bad.", "It was stopped."])
+    bad["diagnostics"][0] |= {"ok": False, "verdict": "Gradients are bad."}
     found = read(bad)
-    assert "No objection" not in found.text
-    assert found.text.index("Do not trust") < found.text.index("DO NOT TRUST THIS NUMBER.")
-    assert len(found.having("badge")) == len(found.having("verdict")) == 1
-    assert "bad" in (found.having("badge")[0]["class"] or "").split()
+    assert found.badges() == ["number not trusted"]
+    assert "is not to be trusted, it is only an upper bound" in found.text
+    assert "What fails: gradients" in found.text
+    assert found.text.count("Gradients are bad.") == 1  # told among the diagnostics
+    assert found.text.count("It was stopped.") == 1  # no diagnosis tells it
     assert all("spoiled" in (bar["class"] or "") for bar in found.having("track")[-2:])
 
 
-def test_each_record_has_its_own_badge() -> None:
-    badges = read(record(), record(unreliable=True), record()).having("badge")
-    assert ["bad" in (badge["class"] or "").split() for badge in badges] == [False, True, False]
+def test_a_badge_is_on_the_number_and_never_praises() -> None:
+    """A classifier that keeps nothing has a number to be trusted: no colour of its own."""
+    none = many()
+    none["accuracy"]["worst"] = share(0.0)
+    found = read(none)
+    assert found.badges() == ["number trusted"]
+    assert found.having("badge")[0]["class"] == "badge yes"
+    style = page([none]).partition("</style>")[0]
+    assert ".badge.yes" not in style
+    assert "--good" not in style
 
 
-def test_several_records_are_compared_and_one_is_not() -> None:
+def test_few_images_are_neither_trusted_nor_not() -> None:
+    assert read(record()).badges() == ["too few images to tell"]
+
+
+def test_verdicts_are_sorted_by_trust() -> None:
+    found = read(many(), many(unreliable=True), record(), many())
+    assert found.badges() == ["number not trusted", "too few images to tell", "number trusted"]
+    verdicts = found.text.partition("Verdicts: can each")[2]
+    assert verdicts.index("not trusted") < verdicts.index("too few") < verdicts.index("number tru")
+
+
+def test_several_records_lead_with_the_comparison_and_one_has_none() -> None:
     assert not read(record()).having("compare")
     found = read(record(), classifier())
     assert len(found.having("compare")) == 1
-    assert "worst case minus the first line's" in found.text
-    assert found.text.index("Compared") < found.text.index("Accuracy under each attack")
+    text = found.text
+    assert text.index("keeps the most right") < text.index("Compared Dark")
+    assert text.index("Compared Dark") < text.index("Verdicts: can each number")
+    assert text.index("Verdicts: can each number") < text.index("Accuracy under each attack")
+
+
+def test_records_are_folded_where_there_are_several() -> None:
+    folded = read(record(), classifier()).having("record")
+    assert [("open" in found) for found in folded] == [False, False]
+    assert ["open" in found for found in read(record()).having("record")] == [True]
+
+
+def test_a_link_to_a_record_opens_it() -> None:
+    """A browser opens a folded part when the target lies within, not when it is the part itself."""
+    tags = read(record(), classifier()).tags
+    for number in (1, 2):
+        (at,) = [i for i, (_, found) in enumerate(tags) if found.get("id") == f"record-{number}"]
+        assert [tag for tag, _ in tags[at - 3 : at]] == ["details", "summary", "h2"]
+
+
+def test_each_figure_is_told_once() -> None:
+    """One number for the headline and one for the chart; the folded record does not repeat it."""
+    one, other = many(), many()
+    one["accuracy"]["worst"] = {"value": 0.4321, "low": 0.4, "high": 0.5}
+    one["accuracy"]["clean"] = {"value": 0.8765, "low": 0.8, "high": 0.9}
+    found = read(one, other).text.partition("Compared Dark")[2]
+    assert [found.count(number) for number in ("0.432", "0.876")] == [1, 1]
+    alone = read(one).text.partition("Accuracy under each attack")[2]
+    assert [alone.count(number) for number in ("0.432", "0.876")] == [1, 1]
 
 
 def test_every_attack_and_every_diagnosis_is_there() -> None:
@@ -344,8 +231,22 @@ def test_the_curve_and_its_landmarks() -> None:
     assert curve.threat == curve.points[1].across
     assert curve.points[1].times == "1×"
     found = read(record())
-    assert [len(found.having(name)) for name in ("dot", "chance", "diamond")] == [3, 1, 1]
+    assert [len(found.having(name)) for name in ("dot", "chance", "diamond")] == [3, 1, 0]
     assert "Accuracy against eps: 0.750 at 0, 0.500 at 0.1, 0.000 at 0.95" in page([record()])
+
+
+def test_the_curve_says_on_which_images_it_is() -> None:
+    some = record()
+    assert "On some of the images only" in read(some).text
+    some["diagnostics"][1]["figures"]["images"] = 2
+    curve = plots.curve(some)
+    assert curve is not None
+    assert curve.worst == 0.5  # of the first two images one is right on both draws
+    found = read(some)
+    assert "On the first 2 of the headline's 4 images." in found.text
+    assert len(found.having("diamond")) == 1
+    some["diagnostics"][1]["figures"]["images"] = 4
+    assert "On all of the headline's images." in read(some).text
 
 
 def test_the_threat_is_found_on_the_rounded_axis() -> None:
@@ -470,8 +371,12 @@ def test_a_page_says_the_norm_and_compares_none_with_another() -> None:
     both = page([flat, wide])
     assert "the whole change of an image is no longer than eps = 0.5 (L2)" in both
     assert "0.5 (L2)" in both
-    assert "other norm" in both
-    assert charts.comparison([flat, wide]) == []
-    assert len(charts.comparison([flat, record()])) == 2
+    groups = charts.comparison([flat, wide])
+    assert [group.heading for group in groups] == [
+        "squares, eps = 0.1 (Linf)", "squares, eps = 0.5 (L2)",
+    ]  # fmt: skip
+    assert [line.number for group in groups for line in group.lines] == [1, 2]
+    assert "leave nothing to compare" in both
+    assert [len(group.lines) for group in charts.comparison([flat, record()])] == [2]
     own = page([record(threat={"norm": "lighter", "eps": 0.5})])
     assert "the attacker may go as far as eps = 0.5 (lighter)" in own

@@ -1,0 +1,136 @@
+"""Records of `carso certify` as a table, a sentence and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from carso.evaluation.statistics import Proportion
+from carso.report.table_formats import Row, Table
+
+Record = dict[str, Any]
+
+CAPTION = "Certified accuracy against the L2 radius"
+
+
+def is_certificate(record: Record) -> bool:
+    """Whether a record is one of `carso certify`; those of `carso evaluate` have no kind."""
+    return record.get("kind") == "certificate"
+
+
+def certificate_title(record: Record) -> str:
+    return f"{record['subject']['name']}, sigma = {record['smoothing']['sigma']:g}"
+
+
+def certificate_table(records: Sequence[Record]) -> Table:
+    """A line per record, a column per radius."""
+    radii = sorted({row["radius"] for record in records for row in record["accuracy"]})
+    header = ("certified", "images", "draws", "wrong at most", "abstained",
+              *(f"radius {at:g}" for at in radii))  # fmt: skip
+    rows: list[Row] = []
+    for record in records:
+        stated = {row["radius"]: str(proportion(row)) for row in record["accuracy"]}
+        rows.append(
+            (
+                certificate_title(record),
+                str(count(record)),
+                str(record["smoothing"]["draws"]),
+                f"{record['smoothing']['alpha']:g}",
+                str(record["abstained"]),
+                *(stated.get(at, "") for at in radii),
+            )
+        )
+    return header, rows
+
+
+def section(records: Sequence[Record]) -> dict[str, Any]:
+    """What the template shows of certificates."""
+    return {"table": certificate_table(records), "plot": certified_plot(records)}
+
+
+def certificate_conclusion(records: Sequence[Record]) -> str:
+    """One sentence: the certified accuracy within the smallest radius above zero that all state."""
+    shared = set.intersection(*({row["radius"] for row in r["accuracy"]} for r in records))
+    at = min((radius for radius in shared if radius > 0), default=0.0)
+    best = max(records, key=lambda record: value_at(record, at))
+    name, images, value = certificate_title(best), count(best), value_at(best, at)
+    sure = f"(each certificate is wrong with probability at most {best['smoothing']['alpha']:g})"
+    of_images = f"{value:.3f} of {images} {'image' if images == 1 else 'images'}"
+    if len(records) == 1:
+        verb = "is" if images == 1 else "are"
+        return f"{name}: within L2 radius {at:g}, {of_images} {verb} certified right {sure}."
+    return (
+        f"Within L2 radius {at:g} the highest certified accuracy of these {len(records)} records "
+        f"is {of_images}, of {name} {sure}."
+    )
+
+
+def value_at(record: Record, at: float) -> float:
+    return next(float(row["value"]) for row in record["accuracy"] if row["radius"] == at)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertifiedCurve:
+    """Certified accuracy as a falling staircase: a step at the radius of each image."""
+
+    name: str
+    images: int
+    corners: list[tuple[float, float]]
+    """Radius in [0, 1] of the plot's width, and accuracy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertifiedPlot:
+    curves: list[CertifiedCurve]
+    ticks: list[tuple[float, str]]
+    """Where on the radius axis, in [0, 1] of the width, and what stands there."""
+    alt: str
+
+
+def certified_plot(records: Sequence[Record]) -> CertifiedPlot:
+    every = [certified_radii(record) for record in records]
+    widest = max((max(radii) for radii in every if radii), default=0.0) * 1.05 or 1.0
+    curves = [
+        CertifiedCurve(
+            name=certificate_title(record),
+            images=count(record),
+            corners=[(at / widest, value) for at, value in staircase(radii, count(record), widest)],
+        )
+        for record, radii in zip(records, every, strict=True)
+    ]
+    said = "; ".join(
+        f"{certificate_title(record)}: "
+        + ", ".join(f"{row['value']:.3f} at {row['radius']:g}" for row in record["accuracy"])
+        for record in records
+    )
+    ticks = [(i / 4, f"{widest * i / 4:.2g}") for i in range(5)]
+    return CertifiedPlot(curves=curves, ticks=ticks, alt=f"{CAPTION}. {said}")
+
+
+def certified_radii(record: Record) -> list[float]:
+    """The radii of the images that are right and certain, from small to large."""
+    images = record["images"]
+    return sorted(
+        radius
+        for radius, chosen, label in zip(
+            images["radius"], images["selected"], images["label"], strict=True
+        )
+        if chosen == label and radius > 0
+    )
+
+
+def staircase(radii: Sequence[float], images: int, widest: float) -> list[tuple[float, float]]:
+    """The corners of the curve of certified accuracy, from radius 0 to the widest."""
+    corners = [(0.0, len(radii) / images)]
+    for done, at in enumerate(radii):
+        corners += [(at, (len(radii) - done) / images), (at, (len(radii) - done - 1) / images)]
+    return [*corners, (widest, 0.0)]
+
+
+def count(record: Record) -> int:
+    return len(record["images"]["label"])
+
+
+def proportion(row: dict[str, float]) -> Proportion:
+    return Proportion(value=row["value"], low=row["low"], high=row["high"])

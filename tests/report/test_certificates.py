@@ -1,0 +1,120 @@
+"""Records of certificates: tables and a plot of them, alone or beside evaluations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from example_records import Reader, record
+
+from carso.errors import CarsoError
+from carso.evaluation.statistics import share
+from carso.report.certificates import certificate_conclusion, certificate_table, certified_plot
+from carso.report.html import page
+from carso.report.write import rendered_files, write_report
+from carso.storage import files
+
+RADIUS = [0.1, 0.4, 0.6, 0.0, 2.0]
+LABEL, SELECTED = [0, 1, 2, 3, 4], [0, 1, 2, 3, 0]
+
+
+def certified_at(at: float) -> list[bool]:
+    return [
+        chosen == label and radius > 0 and radius >= at
+        for radius, label, chosen in zip(RADIUS, LABEL, SELECTED, strict=True)
+    ]
+
+
+def certificate(name: str = "net", **changes: Any) -> dict[str, Any]:
+    """Three of five images certified; one abstained, one surely wrong."""
+    rows = []
+    for at in (0.0, 0.25, 0.5, 1.0):
+        found = share(torch.tensor(certified_at(at)).double())
+        rows.append(
+            {"radius": at, "linf": at, "value": found.value, "low": found.low, "high": found.high}
+        )
+    return {
+        "format": 1,
+        "kind": "certificate",
+        "subject": {"name": name, "weights": "w"},
+        "smoothing": {"sigma": 0.25, "draws": 1000, "selection": 10, "alpha": 0.001, "batch": 10},
+        "seed": 0,
+        "data": {"count": 5, "sha256": "a" * 64},
+        "pixels": 9,
+        "accuracy": rows,
+        "abstained": 1,
+        "images": {"label": LABEL, "selected": SELECTED, "radius": RADIUS},
+        "provenance": {},
+        **changes,
+    }
+
+
+def written(tmp_path: Path, *records: dict[str, Any]) -> list[Path]:
+    paths = [tmp_path / f"{number}.json" for number in range(len(records))]
+    for path, one in zip(paths, records, strict=True):
+        files.write_json(path, one)
+    return paths
+
+
+def test_the_table_has_a_line_per_record_and_a_column_per_radius() -> None:
+    header, rows = certificate_table([certificate(), certificate("other")])
+    assert header[-4:] == ("radius 0", "radius 0.25", "radius 0.5", "radius 1")
+    assert [row[0] for row in rows] == ["net, sigma = 0.25", "other, sigma = 0.25"]
+    assert [cell[:5] for cell in rows[0][-4:]] == ["0.600", "0.400", "0.200", "0.000"]
+
+
+def test_the_curve_falls_at_each_certified_radius() -> None:
+    (curve,) = certified_plot([certificate()]).curves
+    assert curve.corners[0] == (0.0, 0.6)
+    assert [round(up, 3) for _, up in curve.corners] == [0.6, 0.6, 0.4, 0.4, 0.2, 0.2, 0.0, 0.0]
+    assert curve.corners[1][0] == pytest.approx(0.1 / (0.6 * 1.05))  # 2.0 is of a wrong image
+
+
+def test_a_plot_where_nothing_is_certified() -> None:
+    nothing = certificate(
+        images={"label": [0], "selected": [1], "radius": [0.5]},
+        accuracy=[{"radius": 0.0, "value": 0.0, "low": 0.0, "high": 0.8}],
+    )
+    assert certified_plot([nothing]).curves[0].corners == [(0.0, 0.0), (1.0, 0.0)]
+    assert "within L2 radius 0, 0.000 of 1 image is" in certificate_conclusion([nothing])
+
+
+def test_the_sentence_names_radius_and_certainty() -> None:
+    said = certificate_conclusion([certificate()])
+    assert "net, sigma = 0.25: within L2 radius 0.25, 0.400 of 5 images are certified" in said
+    assert "wrong with probability at most 0.001" in said
+
+
+def test_two_records_of_the_same_name_are_both_seen() -> None:
+    low = certificate()
+    low["accuracy"] = [{**row, "value": 0.0} for row in low["accuracy"]]
+    assert "is 0.400 of 5 images" in certificate_conclusion([certificate(), low])
+
+
+def test_a_page_of_certificates_alone() -> None:
+    found = Reader(page([certificate(), certificate("<b>other</b>")]))
+    assert "highest certified accuracy of these 2 records" in found.text
+    assert len([tag for tag, at in found.tags if (at.get("class") or "").startswith("line")]) == 6
+    (plot,) = [at for _, at in found.tags if at.get("role") == "img"]
+    assert "0.400 at 0.25" in (plot["aria-label"] or "")
+    assert "b" not in {tag for tag, _ in found.tags}
+    assert "upper bound" not in found.text  # a proof is none
+
+
+def test_report_takes_both_kinds_at_once(tmp_path: Path) -> None:
+    lines, paths = write_report(written(tmp_path, record(), certificate()), tmp_path / "report")
+    text = "\n".join(lines)
+    assert "The defence net labels" in text
+    assert "Certified accuracy against the L2 radius" in text
+    assert "0.400 [" in text
+    for path in paths:
+        content = path.read_text(encoding="utf-8")
+        assert "0.400 [" in content
+        assert "push" in content  # an attack of the evaluation
+
+
+def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:
+    bad = certificate()
+    bad["accuracy"][1]["value"] = 0.9
+    with pytest.raises(CarsoError, match="edited"):
+        rendered_files(written(tmp_path, bad), tmp_path)
