@@ -8,7 +8,12 @@ from typing import Any
 
 from records import RESULTS, WEIGHTS, record, table
 
-HARDENED = ("fashion-hardened", "fashion-retrofit", "cifar10-small-hardened")
+HARDENED = (
+    "fashion-hardened",
+    "fashion-retrofit",
+    "fashion-retrofit-unet",
+    "cifar10-small-hardened",
+)
 GROUPS = {
     "around an adversarially trained classifier": (
         "fashion-bare-adaptive",

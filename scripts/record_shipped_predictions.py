@@ -19,7 +19,13 @@ from carso import data
 from carso.defence.on_disk import Deployed
 
 COUNT = 200
-NAMES = ("cifar10-small-hardened", "fashion", "fashion-hardened", "fashion-retrofit")
+NAMES = (
+    "cifar10-small-hardened",
+    "fashion",
+    "fashion-hardened",
+    "fashion-retrofit",
+    "fashion-retrofit-unet",
+)
 RECORD = Path(__file__).parents[1] / "tests" / "contracts" / "shipped_predictions.json"
 
 

@@ -9,6 +9,8 @@ from functools import partial
 from hardening_parts import HARDENED
 from records import FASHION, RESULTS, WEIGHTS, record, table
 
+UNET = "fashion-retrofit-unet"
+
 
 def accuracies() -> str:
     """The shipped weights' accuracies and provenance."""
@@ -92,7 +94,7 @@ def subset() -> str:
 WEIGHT_PARTS = {
     "accuracies": accuracies,
     "provenance": provenance,
-    **{f"provenance-{name}": partial(provenance, name) for name in HARDENED},
+    **{f"provenance-{name}": partial(provenance, name) for name in (*HARDENED, UNET)},
     "history": history,
     "lab-purifier": lab_purifier,
     "subset": subset,

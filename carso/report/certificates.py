@@ -24,24 +24,17 @@ def certificate_title(record: Record) -> str:
 
 
 def certificate_table(records: Sequence[Record]) -> Table:
-    """A line per record, a column per radius."""
+    """A column per record; how it was certified, then a line per radius."""
     radii = sorted({row["radius"] for record in records for row in record["accuracy"]})
-    header = ("certified", "images", "draws", "wrong at most", "abstained",
-              *(f"radius {at:g}" for at in radii))  # fmt: skip
-    rows: list[Row] = []
-    for record in records:
-        stated = {row["radius"]: str(proportion(row)) for row in record["accuracy"]}
-        rows.append(
-            (
-                certificate_title(record),
-                str(count(record)),
-                str(record["smoothing"]["draws"]),
-                f"{record['smoothing']['alpha']:g}",
-                str(record["abstained"]),
-                *(stated.get(at, "") for at in radii),
-            )
-        )
-    return header, rows
+    stated = [{row["radius"]: str(proportion(row)) for row in r["accuracy"]} for r in records]
+    rows: list[Row] = [
+        ("images", *(str(count(record)) for record in records)),
+        ("draws per image", *(str(record["smoothing"]["draws"]) for record in records)),
+        ("each wrong at most", *(f"{record['smoothing']['alpha']:g}" for record in records)),
+        ("abstained", *(str(record["abstained"]) for record in records)),
+        *((f"L2 radius {at:g}", *(values.get(at, "") for values in stated)) for at in radii),
+    ]
+    return ("", *(certificate_title(record) for record in records)), rows
 
 
 def section(records: Sequence[Record]) -> dict[str, Any]:
@@ -104,8 +97,13 @@ def certified_plot(records: Sequence[Record]) -> CertifiedPlot:
         + ", ".join(f"{row['value']:.3f} at {row['radius']:g}" for row in record["accuracy"])
         for record in records
     )
-    ticks = [(i / 4, f"{widest * i / 4:.2g}") for i in range(5)]
-    return CertifiedPlot(curves=curves, ticks=ticks, alt=f"{CAPTION}. {said}")
+    return CertifiedPlot(curves=curves, ticks=round_ticks(widest), alt=f"{CAPTION}. {said}")
+
+
+def round_ticks(widest: float) -> list[tuple[float, str]]:
+    """At most eight round numbers from 0 to the widest, and where they stand."""
+    step = next(s for s in (0.05, 0.1, 0.25, 0.5, 1, 2, 5, widest) if 1 <= widest / s < 8)
+    return [(i * step / widest, f"{i * step:g}") for i in range(int(widest / step) + 1)]
 
 
 def certified_radii(record: Record) -> list[float]:

@@ -216,6 +216,7 @@ def test_the_wheel_holds_weights_images_and_scenarios(tmp_path: Path) -> None:
         "carso/py.typed",
         "carso/scenario/scenarios/fashion.toml",
         "carso/report/page.html",
+        "carso/report/style.css",
         "carso/weights/fashion/purifier.safetensors",
         "carso/weights/fashion/defence.json",
         "carso/data/embedded/fashion/train-images-idx3-ubyte.gz",

@@ -9,7 +9,12 @@ from example_records import Reader, record
 
 from carso.errors import CarsoError
 from carso.evaluation.statistics import share
-from carso.report.certificates import certificate_conclusion, certificate_table, certified_plot
+from carso.report.certificates import (
+    certificate_conclusion,
+    certificate_table,
+    certified_plot,
+    round_ticks,
+)
 from carso.report.html import page
 from carso.report.write import rendered_files, write_report
 from carso.storage import files
@@ -56,11 +61,20 @@ def written(tmp_path: Path, *records: dict[str, Any]) -> list[Path]:
     return paths
 
 
-def test_the_table_has_a_line_per_record_and_a_column_per_radius() -> None:
+def test_the_table_has_a_column_per_record_and_a_line_per_radius() -> None:
     header, rows = certificate_table([certificate(), certificate("other")])
-    assert header[-4:] == ("radius 0", "radius 0.25", "radius 0.5", "radius 1")
-    assert [row[0] for row in rows] == ["net, sigma = 0.25", "other, sigma = 0.25"]
-    assert [cell[:5] for cell in rows[0][-4:]] == ["0.600", "0.400", "0.200", "0.000"]
+    assert header == ("", "net, sigma = 0.25", "other, sigma = 0.25")
+    assert [row[0] for row in rows[-4:]] == [f"L2 radius {at}" for at in ("0", "0.25", "0.5", "1")]
+    assert [row[1][:5] for row in rows[-4:]] == ["0.600", "0.400", "0.200", "0.000"]
+    assert all(len(row) == 3 for row in rows)
+
+
+@pytest.mark.parametrize("widest", [0.004, 0.63, 1.7, 30.0, 900.0])
+def test_ticks_are_few_and_inside(widest: float) -> None:
+    ticks = round_ticks(widest)
+    assert 2 <= len(ticks) <= 8
+    assert all(0 <= across <= 1 for across, _ in ticks)
+    assert round_ticks(0.63)[1] == (pytest.approx(0.1 / 0.63), "0.1")
 
 
 def test_the_curve_falls_at_each_certified_radius() -> None:

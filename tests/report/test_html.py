@@ -88,8 +88,8 @@ def test_several_records_lead_with_the_comparison_and_one_has_none() -> None:
     found = read(record(), classifier())
     assert len(found.having("compare")) == 1
     text = found.text
-    assert text.index("keeps the most right") < text.index("Compared Dark")
-    assert text.index("Compared Dark") < text.index("Verdicts: can each number")
+    assert text.index("keeps the most right") < text.index("Compared The inner bar")
+    assert text.index("Compared The inner bar") < text.index("Verdicts: can each number")
     assert text.index("Verdicts: can each number") < text.index("Accuracy under each attack")
 
 
@@ -112,7 +112,7 @@ def test_each_figure_is_told_once() -> None:
     one, other = many(), many()
     one["accuracy"]["worst"] = {"value": 0.4321, "low": 0.4, "high": 0.5}
     one["accuracy"]["clean"] = {"value": 0.8765, "low": 0.8, "high": 0.9}
-    found = read(one, other).text.partition("Compared Dark")[2]
+    found = read(one, other).text.partition("Compared The inner bar")[2]
     assert [found.count(number) for number in ("0.432", "0.876")] == [1, 1]
     alone = read(one).text.partition("Accuracy under each attack")[2]
     assert [alone.count(number) for number in ("0.432", "0.876")] == [1, 1]
