@@ -100,7 +100,13 @@ class Pretended:
         }
         for stage, asked in stages.items():
             if asked:
-                table = {"what": "x", "sha256": "x", "history": [{"seconds": 60.0}], "bank_seconds": 0.0, "provenance": made}
+                table = {
+                    "what": "x",
+                    "sha256": "x",
+                    "history": [{"seconds": 60.0}],
+                    "bank_seconds": 0.0,
+                    "provenance": made,
+                }
                 write_json(folder / f"{stage}.json", table)
                 (folder / f"{stage}.safetensors").touch()
         (folder / "classifier.safetensors").touch()
