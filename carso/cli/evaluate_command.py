@@ -18,6 +18,7 @@ from carso.cli.options import (
     OwnOption,
     ThreadsOption,
     UnhardenedOption,
+    listed,
     own_classifier,
     prepare,
 )
@@ -82,7 +83,7 @@ def evaluate(
 
     place = prepare(device, threads)
     processes, place = launch(device=place, devices=devices, nodes=nodes, threads=threads)
-    chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
+    chosen = listed("--attacks", attacks)
     changed = {
         "bare": bare,
         "unhardened": unhardened,

@@ -128,9 +128,26 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
         )
         classifier = registry.build(scenario.classifier, facts)
     network = classifier.classifier if isinstance(classifier, Frozen) else classifier
-    load_weights(network, folder / "classifier.safetensors")
+    load_described(network, folder / "classifier.safetensors")
     frozen = registry.placed(freeze(classifier), torch.device(device))
     return Stored(scenario=scenario, shape=shape, classes=classes, classifier=frozen)
+
+
+def load_described(module: nn.Module, weights: Path) -> None:
+    """Load a weight file of a folder, compared with the SHA-256 in the JSON beside it if there is
+    one: a file that was brought by hand has none."""
+    note = weights.with_suffix(".json")
+    if note.exists() and weights.exists():
+        table = files.read_json(note)
+        wanted = table.get("sha256") if isinstance(table, dict) else None
+        if not isinstance(wanted, str):
+            raise CarsoError(f"{note} is damaged: it lacks the SHA-256 of {weights.name}")
+        if wanted != files.sha256(weights):
+            raise files.DamagedFileError(
+                f"{weights} is not the file that {note.name} beside it describes: its SHA-256 is "
+                "another, so it is damaged or was exchanged"
+            )
+    load_weights(module, weights)
 
 
 def chosen_anchor(weights: Path) -> dict[str, float]:
@@ -178,7 +195,7 @@ def load(
         if not hardened and (folder / "hardening.safetensors").exists():
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
-    load_weights(as_module(purifier), weights)
+    load_described(as_module(purifier), weights)
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
     defence = Deployed(found.classifier, purifier.to(device), **chosen)
     defence.scenario, defence.classes = found.scenario, found.classes

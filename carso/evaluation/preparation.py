@@ -104,9 +104,20 @@ def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise CarsoError("images must be a float tensor (B, C, H, W) in [0, 1]")
     if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
         raise CarsoError(f"labels must be a tensor of {len(images)} class numbers, one per image")
+    if not class_numbers(labels):
+        raise CarsoError(
+            f"labels must be whole class numbers, got values of {labels.dtype} between"
+        )
     if not len(images) or not bool(((images >= 0) & (images <= 1)).all()):
         raise CarsoError("images must lie in [0, 1], at least one, without NaN")
     return images.detach().cpu().float(), labels.detach().cpu().long()
+
+
+def class_numbers(labels: Tensor) -> bool:
+    """Whether labels are whole numbers, of whatever type; none is ever rounded to one."""
+    if labels.dtype == torch.bool or labels.is_complex():
+        return False
+    return bool((labels == labels.trunc()).all())  # false for NaN
 
 
 def varies(model: AttackedModel, images: Tensor, seed: int) -> bool:

@@ -88,7 +88,7 @@ def train_stages(
 ) -> Carso:
     """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
-        files.write_json(folder / "defence.json", description)
+        files.write_json(folder / "defence.json", description, sealed=True)
     if given is None:
         classifier = train_classifier(scenario, data, folder, device, display, processes)
     elif processes.is_first:
@@ -184,7 +184,7 @@ def anchor(
                 device=device,
             )  # fmt: skip
             found = {**choice, "hardening": weights, "provenance": provenance()}
-            files.write_json(path, found)
+            files.write_json(path, found, sealed=True)
         defence.anchor = float(found["anchor"])
     defence.anchor = processes.broadcast(defence.anchor)
 
@@ -209,6 +209,7 @@ def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
             "source": {"name": source.name, "sha256": files.sha256(source)},
             "provenance": provenance(),
         },
+        sealed=True,
     )
 
 
@@ -351,4 +352,5 @@ def finish(
             "history": history,
             "provenance": provenance(),
         },
+        sealed=True,
     )
