@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from carso.certification.certify import certify
     from carso.classifiers.brought import load_classifier
     from carso.classifiers.wide_resnet import WideResNet
     from carso.defence.defence import Carso
@@ -34,6 +35,7 @@ HOMES = {
     "VAEPurifier": "carso.purifiers.vae.vae",
     "Representation": "carso.defence.representation",
     "WideResNet": "carso.classifiers.wide_resnet",
+    "certify": "carso.certification.certify",
     "evaluate": "carso.evaluation.evaluate",
     "fit": "carso.training.fit",
     "harden": "carso.training.fit",
@@ -50,6 +52,7 @@ __all__ = [
     "VAEPurifier",
     "Representation",
     "WideResNet",
+    "certify",
     "evaluate",
     "fit",
     "harden",

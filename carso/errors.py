@@ -12,6 +12,11 @@ class CarsoError(ValueError):
     """Whether it befell one of many processes only, which then has to say so itself."""
 
 
+class CarsoTypeError(CarsoError, TypeError):
+    """The same where Python itself would raise a TypeError: a value of the wrong kind, or an
+    argument that there is not."""
+
+
 def reason(error: BaseException) -> str:
     """The first line of what an exception says, or its kind where it says nothing."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -2,13 +2,17 @@
 scenario as small as it gets."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from carso import data
 from carso.cli.main import main
+from carso.evaluation.statistics import share
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
@@ -99,3 +103,13 @@ attack_steps = 1
 attack_step_size = 0.1
 validation_images = 8
 """
+
+
+def consistent(record: dict[str, Any]) -> dict[str, Any]:
+    """`record` with the accuracies that its images give, and a verdict that says them."""
+    clean, worst = (
+        asdict(share(torch.tensor(record["images"][key]))) for key in ("clean_right", "worst_right")
+    )
+    verdict = f"{worst['value']:.3f} of {record['data']['count']} images"
+    accuracy = {"clean": clean, "worst": worst, "worst_on_all_draws": worst}
+    return {**record, "accuracy": accuracy, "verdict": verdict}

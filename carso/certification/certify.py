@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from carso import arguments
 from carso.certification.certificate import Certificate, Smoothing, certify_image
 from carso.certification.certificate_record import assembled
 from carso.certification.smoothing import Labels, Votes, labels_of
@@ -16,7 +17,7 @@ from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import silent
 from carso.evaluation.fingerprints import images_identity, weights
-from carso.evaluation.preparation import as_found, checked
+from carso.evaluation.preparation import as_found, checked, judged
 from carso.evaluation.protocol import Counted
 from carso.evaluation.resume import FinishedResults
 from carso.storage import files
@@ -25,6 +26,7 @@ from carso.storage.provenance import provenance
 DECIDED = ("all draws", "hopeless", "wrong")
 
 
+@arguments.door
 def certify(
     model: nn.Module,
     images: Tensor,
@@ -51,9 +53,16 @@ def certify(
     `out` the record is written there, and a call that was stopped goes on where it was. Many
     processes share the images, and what comes out does not depend on how many they are.
     """
+    draws, selection, batch = (
+        arguments.whole(key, value, least=1)
+        for key, value in (("draws", draws), ("selection", selection), ("batch", batch))
+    )
+    sigma, alpha = arguments.real("sigma", sigma), arguments.real("alpha", alpha)
     smoothing = Smoothing(sigma=sigma, draws=draws, selection=selection, alpha=alpha, batch=batch)
+    model, name = judged(model, "certify"), arguments.text("name", name)
+    seed, place = arguments.seed_number(seed), arguments.device(device)
     images, labels = checked(images, labels)
-    path = None if out is None else Path(out)
+    path = None if out is None else arguments.place("out", out)
     if processes.world_size > 1 and path is None:
         raise CarsoError("many processes share the images through a file: give out")
     settings = {
@@ -67,7 +76,7 @@ def certify(
     finished = processes.first_then_others(lambda: FinishedResults(folder, settings))
     with torch.random.fork_rng(), as_found(model):
         found = certificates(
-            model, images.to(device), labels, smoothing, seed, finished, counted, processes
+            model, images.to(place), labels, smoothing, seed, finished, counted, processes
         )
     spent = sum(one.spent for one in found) + smoothing.selection * len(found)
     record = assembled(

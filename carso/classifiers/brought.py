@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import nn
 
 from carso import data
+from carso.arguments import door, place
 from carso.classifiers.known_files import KNOWN, KnownFile, installed, installed_file, recognised
 from carso.classifiers.registry import build
 from carso.data import ImageData, ImageFacts
@@ -68,12 +69,14 @@ def load_known(row: KnownFile, weights: Path) -> nn.Module:
     return classifier.eval()
 
 
+@door
 def load_classifier(name: str | Path) -> nn.Module:
     """A trained classifier from images in [0, 1] to logits, in evaluation mode.
 
     `name` is that of a network inside an installed package ("autoattack-resnet18"), the path of a
     weight file that is known by its SHA-256, or of a Python file with a function `classifier()`.
     """
+    place("name", name)
     if str(name).endswith(".py"):
         return of_user(Path(name)).eval()
     found = known(str(name))

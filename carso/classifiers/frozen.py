@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Self
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from carso.arguments import shown
+from carso.errors import CarsoError, CarsoTypeError
 
 
 class Frozen(nn.Module):
@@ -33,4 +38,43 @@ class Frozen(nn.Module):
 
 def freeze(classifier: nn.Module) -> Frozen:
     """`classifier` frozen; one that is frozen already is returned as it is."""
-    return classifier if isinstance(classifier, Frozen) else Frozen(classifier)
+    return classifier if isinstance(classifier, Frozen) else Frozen(usable(classifier))
+
+
+def usable(classifier: nn.Module) -> nn.Module:
+    """`classifier`, if it is one that can be run; of a compiled one, the module that was compiled.
+
+    What `torch.compile` makes does not show its layers, and computes the same.
+    """
+    if not isinstance(classifier, nn.Module):
+        raise CarsoTypeError(
+            "a classifier is a torch.nn.Module from images in [0, 1] to logits, got "
+            f"{shown(classifier)}"
+        )
+    classifier = uncompiled(classifier)
+    for name, tensor in [*classifier.named_parameters(), *classifier.named_buffers()]:
+        if is_lazy(tensor):
+            raise CarsoError(
+                f"the classifier is lazy, {name} has no shape yet: run it on a batch of images once"
+            )
+        if tensor.is_meta:
+            raise CarsoError(
+                f"the classifier is on the meta device, {name} has no values: load its weights"
+            )
+    return classifier
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module that `torch.compile` was given, of what it made; any other as it is."""
+    return dict(module.named_children()).get("_orig_mod", module)
+
+
+def refuse_precision(classifier: nn.Module) -> None:
+    """One line for a classifier in another precision than float32, in which all is trained and
+    judged."""
+    for name, parameter in classifier.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype != torch.float32:
+            raise CarsoError(
+                f"the classifier computes in {parameter.dtype} ({name}), and float32 is wanted: "
+                "give it as classifier.float()"
+            )

@@ -20,6 +20,7 @@ from carso.cli.options import (
     QuietOption,
     ThreadsOption,
     UnhardenedOption,
+    listed,
     own_classifier,
     prepare,
 )
@@ -88,7 +89,7 @@ def evaluate(
     processes, place = launch(
         device=place, devices=devices, nodes=nodes, threads=threads, oversubscribe=oversubscribe
     )
-    chosen = tuple(name.strip() for name in attacks.split(",") if name.strip())
+    chosen = listed("--attacks", attacks)
     changed = {
         "bare": bare,
         "unhardened": unhardened,

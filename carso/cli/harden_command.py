@@ -23,6 +23,7 @@ from carso.cli.options import (
     RunOption,
     SeedOption,
     ThreadsOption,
+    listed,
 )
 from carso.cli.train_command import run_scenario
 
@@ -68,7 +69,7 @@ def harden(
     settings = hardening_of_file(
         parser.read(scenario, preset=preset),
         classifier,
-        layers=tuple(name.strip() for name in layers.split(",") if name.strip()),
+        layers=listed("--layers", layers),
         eps=eps,
         epochs=epochs,
     )

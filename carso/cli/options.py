@@ -95,6 +95,14 @@ def prepare(device: str, threads: int) -> torch.device:
     return place
 
 
+def listed(option: str, text: str) -> tuple[str, ...]:
+    """The names that an option lists, with commas between them; none if it is not given."""
+    names = tuple(name.strip() for name in text.split(","))
+    if text and not all(names):
+        raise CarsoError(f"{option} is a list of names with commas between them, got {text!r}")
+    return names if text else ()
+
+
 def own_classifier(path: Path | None) -> nn.Module | None:
     """The classifier that the user's Python file makes, if one is given."""
     from carso.classifiers.brought import load_classifier

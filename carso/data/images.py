@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from carso.data.data_errors import DataError
+from carso.errors import CarsoTypeError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +22,9 @@ class Split:
     """int64 (n,)."""
 
     def __post_init__(self) -> None:
+        for key, value in (("images", self.images), ("labels", self.labels)):
+            if not isinstance(value, Tensor):
+                raise CarsoTypeError(f"{key} must be a tensor, got {type(value).__name__}")
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
             raise DataError(
                 "images must be uint8 of shape (n, C, H, W), "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from carso import arguments
 from carso.data.contents import Contents
 from carso.data.data_errors import DataError, DataNotFoundError
 from carso.data.image_folder import read_image_folder
@@ -25,13 +26,16 @@ from carso.data.sources import MIRRORS
 FOLDER_PREFIX = "folder:"
 
 
-def load(name: str, root: Path | None = None, *, download: bool = False) -> ImageData:
+@arguments.door
+def load(name: str | Path, root: Path | str | None = None, *, download: bool = False) -> ImageData:
     """The data set of this name, from the first folder that holds it.
 
     `name` is a key of `DATA_SETS`, or a folder of images in class folders ("folder:PATH", or just
     the path). A known set is looked for in `root`, $CARSO_DATA, the user's cache and the system's
     data sets; with `download` it is fetched into the cache when none of them holds it.
     """
+    name = str(arguments.place("the name of a data set", name)) if name != "" else ""
+    root = None if root is None else arguments.place("root", root)
     if name in DATA_SETS:
         return _load_known(name, root, download)
     if name.startswith(FOLDER_PREFIX) or (name and Path(name).is_dir()):
@@ -60,8 +64,10 @@ def facts(name: str) -> ImageFacts:
     )
 
 
+@arguments.door
 def from_tensors(images: Tensor, labels: Tensor, *, classes: Sequence[str] = ()) -> ImageData:
     """A data set from tensors: bytes (n, C, H, W), labels (n,); 80/10/10 in each class."""
+    classes = arguments.names("classes", classes)
     whole = Split(images=images, labels=labels)
     if not len(labels):
         raise DataError("a data set needs at least one image, got none")

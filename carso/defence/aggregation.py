@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from carso.arguments import text
 from carso.errors import CarsoError
 
 Reduction = Callable[[Tensor], Tensor]
@@ -169,7 +170,7 @@ VIEWS: dict[str, Reduction] = {
 
 def chosen(name: str, table: dict[str, Reduction], kind: str) -> Reduction:
     """An entry of `table`, or an error that lists them all."""
-    if name not in table:
+    if text(kind, name) not in table:
         raise CarsoError(f"there is no {kind} {name!r}; there are {', '.join(table)}")
     return table[name]
 

@@ -15,20 +15,23 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from carso.arguments import door, number, seed_number, whole
 from carso.classifiers.frozen import Frozen, freeze
 from carso.defence.aggregation import Reduction, aggregation, join
 from carso.defence.explanation import Explanation
 from carso.defence.representation import Representation
 from carso.defence.view import View
-from carso.errors import CarsoError
+from carso.errors import CarsoError, CarsoTypeError
 from carso.microbatches import in_microbatches
 from carso.purifiers.base import Purifier
+from carso.purifiers.checks import check_candidates, refuse_no_purifier, refuse_other_precision
 from carso.randomness import Turn, generator
 
 
 class Carso(nn.Module):
     """A frozen classifier behind a purifier; images in [0, 1] to log-probabilities."""
 
+    @door
     def __init__(
         self,
         classifier: nn.Module,
@@ -46,17 +49,19 @@ class Carso(nn.Module):
         `max_batch` bounds the candidates that are in memory at once, though an image's `samples`
         are never parted."""
         super().__init__()
-        if samples < 1:
-            raise CarsoError(f"samples must be at least 1, got {samples}")
-        if max_batch is not None and max_batch < 1:
-            raise CarsoError(f"max_batch must be at least 1 candidate, got {max_batch}")
+        samples = whole("samples", samples, least=1)
+        if max_batch is not None:
+            max_batch = whole("max_batch", max_batch, least=1)
         self.classifier = freeze(classifier)
         self.final_classifier: Frozen = (
             self.classifier if final_classifier is None else freeze(final_classifier)
         )
+        refuse_no_purifier(purifier)
         self.purifier = purifier
         self.representation = Representation(self.classifier, purifier.layers)
-        if not 0 <= anchor < float("inf"):
+        refuse_other_precision(purifier, self.classifier, self.final_classifier)
+        anchor = number("anchor", anchor)
+        if anchor < 0:
             raise CarsoError(f"anchor must be a weight of at least 0, got {anchor}")
         self.samples, self.max_batch, self.anchor = samples, max_batch, anchor
         self.aggregation = aggregation
@@ -74,6 +79,7 @@ class Carso(nn.Module):
         """The method of section 4, from images to one score per class."""
         activations, own = self.representation.seen(images, logits=self.own_counts)
         candidates = self.purifier.sample(activations, samples, noise)  # (N, B, C, H, W)
+        check_candidates(candidates, images, samples)
         del activations  # their memory serves the next step
         return reduction(self.classify(candidates, own))  # (B, K)
 
@@ -143,26 +149,31 @@ class Carso(nn.Module):
     def train(self, mode: bool = True) -> Self:
         return super().train(False)  # predicting must never move batch-norm statistics
 
+    @door
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
         """The label of each image, (B,)."""
         return self(images).argmax(dim=1)  # type: ignore[no-any-return]
 
+    @door
     @torch.no_grad()
     def predict_proba(self, images: Tensor) -> Tensor:
         """The probability of each class, (B, K)."""
         return self(images).exp()  # type: ignore[no-any-return]
 
+    @door
     @torch.no_grad()
     def purify(self, images: Tensor) -> Tensor:
         """Candidates such as predictions are made from, by new noise: (N, B, C, H, W) in [0, 1]."""
         self.check(images)
-        candidates = [
-            self.purifier.sample(self.representation(part), self.samples, self.noise)
-            for part in self.parts(images, self.samples)
-        ]
+        candidates = []
+        for part in self.parts(images, self.samples):
+            drawn = self.purifier.sample(self.representation(part), self.samples, self.noise)
+            check_candidates(drawn, part, self.samples)
+            candidates.append(drawn)
         return torch.cat(candidates, dim=1)
 
+    @door
     @torch.no_grad()
     def explain(self, images: Tensor) -> Explanation:
         """One pass with what it saw on the way; the result is that of `forward`, bit for bit."""
@@ -174,6 +185,7 @@ class Carso(nn.Module):
         """`four_steps`, with everything kept."""
         activations, own = self.representation.with_logits(images)
         candidates = self.purifier.sample(activations, self.samples, self.noise)
+        check_candidates(candidates, images, self.samples)
         logits = self.labelled(candidates)
         aggregated = self.anchored(logits, own)
         return Explanation(
@@ -189,7 +201,7 @@ class Carso(nn.Module):
 
         The defence's noise is its own, whatever happens to torch's global generator.
         """
-        self.noise = generator(seed, "defence")
+        self.noise = generator(seed_number(seed), "defence")
 
     @property
     def aggregation(self) -> str:
@@ -201,6 +213,7 @@ class Carso(nn.Module):
         self.aggregate = aggregation(name)
         self._aggregation = name
 
+    @door
     def view(
         self, name: str, *, draws: int = 1, samples: int | None = None, fixed: bool = False
     ) -> View:
@@ -216,7 +229,7 @@ class Carso(nn.Module):
         """One clear line for images that are none."""
         if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise CarsoError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
+            raise CarsoTypeError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
         shape = self.purifier.image_shape
         if shape is not None and images.shape[1:] != torch.Size(shape):
             raise CarsoError(
@@ -224,10 +237,14 @@ class Carso(nn.Module):
                 f"got {tuple(images.shape[1:])}"
             )
         if not images.is_floating_point():
-            raise CarsoError(
+            raise CarsoTypeError(
                 f"images must be floats in [0, 1], got {images.dtype}; divide bytes by 255"
             )
         parameter = next(self.classifier.parameters(), images)
+        if images.device != parameter.device:
+            raise CarsoError(
+                f"this defence is on {parameter.device}, got images on {images.device}: move them"
+            )
         if images.dtype != parameter.dtype:
             raise CarsoError(
                 f"this defence computes in {parameter.dtype}, got images of {images.dtype}; "

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from carso import arguments
 from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData, ImageFacts
@@ -53,6 +54,17 @@ def read_description(folder: Path) -> dict[str, Any]:
     if len(shape) != 3 or min(shape) < 1:
         raise CarsoError(f"{path} is not the description of a defence: images.shape is no C, H, W")
     return table
+
+
+def facts_of(table: dict[str, Any]) -> ImageFacts:
+    """What the description of a defence says of its images."""
+    images = table["images"]
+    return ImageFacts(
+        image_shape=tuple(images["shape"]),
+        classes=tuple(images["classes"]),
+        mean=tuple(images["mean"]),
+        std=tuple(images["std"]),
+    )
 
 
 def names() -> list[str]:
@@ -110,22 +122,37 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
     """The scenario and the classifier in `folder`; a network of the user's own must be given."""
     table = read_description(folder)
     scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
-    images = table["images"]
-    shape, classes = tuple(images["shape"]), tuple(images["classes"])
+    facts = facts_of(table)
     if classifier is None:
         if table.get("code"):
             raise CarsoError(
                 f"{folder} defends the classifier that {table['code']} makes: give it, by "
                 "--classifier FILE.py or carso.load(..., classifier=...)"
             )
-        facts = ImageFacts(
-            image_shape=shape, classes=classes, mean=images["mean"], std=images["std"]
-        )
         classifier = registry.build(scenario.classifier, facts)
-    network = classifier.classifier if isinstance(classifier, Frozen) else classifier
-    load_weights(network, folder / "classifier.safetensors")
+    network = freeze(classifier).classifier
+    load_described(network, folder / "classifier.safetensors")
     frozen = registry.placed(freeze(classifier), torch.device(device))
-    return Stored(scenario=scenario, shape=shape, classes=classes, classifier=frozen)
+    return Stored(
+        scenario=scenario, shape=facts.image_shape, classes=facts.classes, classifier=frozen
+    )
+
+
+def load_described(module: nn.Module, weights: Path) -> None:
+    """Load a weight file of a folder, compared with the SHA-256 in the JSON beside it if there is
+    one: a file that was brought by hand has none."""
+    note = weights.with_suffix(".json")
+    if note.exists() and weights.exists():
+        table = files.read_json(note)
+        wanted = table.get("sha256") if isinstance(table, dict) else None
+        if not isinstance(wanted, str):
+            raise CarsoError(f"{note} is damaged: it lacks the SHA-256 of {weights.name}")
+        if wanted != files.sha256(weights):
+            raise files.DamagedFileError(
+                f"{weights} is not the file that {note.name} beside it describes: its SHA-256 is "
+                "another, so it is damaged or was exchanged"
+            )
+    load_weights(module, weights)
 
 
 def chosen_anchor(weights: Path) -> dict[str, float]:
@@ -139,6 +166,10 @@ def chosen_anchor(weights: Path) -> dict[str, float]:
     return {"anchor": float(found["anchor"])}
 
 
+USED = ("samples", "aggregation", "final_classifier", "anchor", "max_batch", "seed")
+"""The settings of `Carso` that say how a trained defence is used."""
+
+
 class Deployed(Carso):
     """A defence that also knows its scenario, its images and the names of their classes."""
 
@@ -146,8 +177,41 @@ class Deployed(Carso):
     trained_shape: tuple[int, int, int]
     """The (C, H, W) of the images that it was trained on."""
     classes: tuple[str, ...]
+    facts: ImageFacts
+    """All that is known of those images."""
+    hardened: bool
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it to a new or empty `folder`, from which `carso.load` reads it.
+
+        A classifier of the user's own is given to that again; its weights come from the folder.
+        """
+        from carso.defence.saving import save_defence
+
+        return save_defence(self, arguments.place("folder", folder))
 
 
+def deployed(
+    classifier: Frozen,
+    purifier: TrainablePurifier,
+    scenario: Scenario,
+    data: ImageData | ImageFacts,
+    *,
+    hardened: bool,
+    **settings: Any,
+) -> Deployed:
+    """The defence of a scenario that is trained for images such as `data`, used as `settings`
+    say."""
+    defence = Deployed(classifier, purifier, **settings)
+    defence.scenario, defence.hardened = scenario, hardened
+    defence.trained_shape, defence.classes = data.image_shape, data.classes
+    defence.facts = ImageFacts(
+        image_shape=data.image_shape, classes=data.classes, mean=data.mean, std=data.std
+    )
+    return defence
+
+
+@arguments.door
 def load(
     name: str | Path,
     *,
@@ -163,7 +227,9 @@ def load(
     takes it again as `classifier`; its weights are loaded from the run. `settings` are those of
     `Carso` (samples, aggregation, anchor, max_batch, seed, final_classifier).
     """
-    folder = folder_of(name)
+    arguments.refuse_unknown("load", settings, USED)
+    folder = folder_of(arguments.place("name", name))
+    device = arguments.device(device)
     found = stored(folder, classifier, device)
     purifier = purifier_of(found.scenario, found.classifier, found.shape).deployed()
     hardened = found.scenario.hardening is not None if hardened is None else hardened
@@ -172,9 +238,13 @@ def load(
         if not hardened and (folder / "hardening.safetensors").exists():
             raise CarsoError(f"{name} has only a hardened purifier, not the paper's")
         raise CarsoError(f"{folder} has no {weights.name}: its training is not finished")
-    load_weights(as_module(purifier), weights)
+    load_described(as_module(purifier), weights)
     chosen = {**in_use(found.scenario, hardened=hardened), **chosen_anchor(weights), **settings}
-    defence = Deployed(found.classifier, purifier.to(device), **chosen)
-    defence.scenario, defence.classes = found.scenario, found.classes
-    defence.trained_shape = found.shape
-    return defence
+    return deployed(
+        found.classifier,
+        purifier.to(device),
+        found.scenario,
+        facts_of(read_description(folder)),
+        hardened=hardened,
+        **chosen,
+    )

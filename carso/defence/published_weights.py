@@ -111,7 +111,7 @@ def import_published(source: Source, out: Path) -> Path:
     with files.making(out) as folder:
         keep(folder, "classifier", classifier.state_dict(), origin[:1])
         keep(folder, "purifier", purifier.state_dict(), origin[1:])
-        files.write_json(folder / "defence.json", description)
+        files.write_json(folder / "defence.json", description, sealed=True)
     return out
 
 
@@ -227,4 +227,5 @@ def keep(
             "imported": origin,
             "provenance": provenance(),
         },
+        sealed=True,
     )

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from carso.classifiers.frozen import freeze
+from carso.arguments import names
+from carso.classifiers.frozen import freeze, refuse_precision, uncompiled
 from carso.data import ImageData
 from carso.errors import CarsoError, reason
 
@@ -46,10 +47,11 @@ class Representation(nn.Module):
 
     def __init__(self, classifier: nn.Module, layers: Sequence[str]) -> None:
         super().__init__()
+        layers = names("layers", layers)
         if not layers:
             raise CarsoError("a representation needs at least one layer of the classifier")
         self.classifier = freeze(classifier)
-        self.layers = tuple(layers)
+        self.layers = layers
         self.observed = [find(self.classifier.classifier, name) for name in self.layers]
         # An activation that a later in-place operation overwrites must be copied in time; whether
         # one does is known from modules, or found out by the first pass.
@@ -146,6 +148,7 @@ class Representation(nn.Module):
 def check_fit(classifier: nn.Module, data: ImageData, *, layers: Sequence[str]) -> None:
     """One clear line for a classifier that does not take these images, or knows other classes."""
     representation = Representation(classifier, layers)
+    refuse_precision(classifier)
     reference = next(classifier.parameters(), torch.empty(0))
     probe = torch.zeros(2, *data.image_shape, device=reference.device, dtype=reference.dtype)
     try:
@@ -171,12 +174,32 @@ def version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+def refuse_hidden(name: str, modules: dict[str, nn.Module]) -> None:
+    """One line for a layer inside something that does not run it as a module."""
+    parts = name.split(".")
+    for depth in range(len(parts)):
+        outer = modules[".".join(parts[:depth])]
+        if isinstance(outer, torch.jit.ScriptModule):
+            raise CarsoError(
+                f"layer {name!r} is inside a scripted module (torch.jit), which shows nothing of "
+                "what happens in it: give the classifier as it was before"
+            )
+        if uncompiled(outer) is not outer:
+            raise CarsoError(
+                f"layer {name!r} is inside a module that torch.compile made, which shows nothing "
+                "of what happens in it: give that part of the classifier as it was before"
+            )
+
+
 def find(classifier: nn.Module, name: str) -> nn.Module:
     """The layer called `name`, or an error that lists the nearest names."""
     modules: dict[str, nn.Module] = dict(classifier.named_modules())
     if name and name in modules:
+        refuse_hidden(name, modules)
         return modules[name]
     known = [other for other in modules if other]
+    if not known:
+        raise CarsoError(f"the classifier has no layer {name!r}: it is a single one")
     near = difflib.get_close_matches(name, known, n=3) or known[:3]
     raise CarsoError(
         f"the classifier has no layer {name!r}; the nearest are {', '.join(map(repr, near))}"

@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from carso.arguments import whole
 from carso.defence.aggregation import Reduction, view
-from carso.errors import CarsoError
+from carso.purifiers.checks import check_candidates
 from carso.randomness import only
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ class View(nn.Module):
         fixed: bool = False,
     ) -> None:
         super().__init__()
-        each = defence.samples if samples is None else samples
-        if draws < 1 or each < 1:
-            raise CarsoError(f"a view needs at least one draw and one sample, got {draws}, {each}")
+        draws = whole("draws of a view", draws, least=1)
+        own = defence.samples if samples is None else samples
+        each = whole("samples of a view", own, least=1)
         self.defence, self.name = defence, name
         self.reduction = averaged(view(name, defence.aggregate), draws)
         self.samples = draws * each
@@ -110,4 +111,6 @@ def logits_of(view: View, images: Tensor, noise: Generator) -> Tensor:
     """Steps 1 to 3: logits (N, B, K)."""
     defence = view.defence
     activations, own = defence.representation.seen(images, logits=defence.own_counts)
-    return defence.classify(defence.purifier.sample(activations, view.samples, noise), own)
+    candidates = defence.purifier.sample(activations, view.samples, noise)
+    check_candidates(candidates, images, view.samples)
+    return defence.classify(candidates, own)

@@ -166,6 +166,37 @@ class AttackedClassifier:
         return {"classifier": self.classifier}
 
 
+class FloatScores(nn.Module):
+    """A `model` that answers in whole numbers, as scores (B, K): its own, or, where it answers with
+    labels (B,), one for the label and else zero."""
+
+    def __init__(self, model: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.model, self.classes = model, classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        answer: Tensor = self.model(images)
+        if answer.ndim != 1:
+            return answer.float()
+        if not bool(((answer >= 0) & (answer < self.classes)).all()):
+            raise CarsoError(
+                f"the model answers with labels up to {int(answer.max())}, and the images have "
+                f"{self.classes} classes: name all of them by classes"
+            )
+        return nn.functional.one_hot(answer.long(), self.classes).float()
+
+
+def with_scores(model: nn.Module, image: Tensor, classes: int) -> nn.Module:
+    """`model`, or, of one that answers in whole numbers, the same with scores that are floats."""
+    try:
+        with torch.no_grad():
+            answer = model(image)
+    except Exception:  # it takes no such images, which is said where they are tried
+        return model
+    real = not isinstance(answer, Tensor) or answer.is_floating_point() or answer.is_complex()
+    return model if real else FloatScores(model, classes)
+
+
 def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:
     """`model` as something to evaluate."""
     if isinstance(model, Carso):

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from carso import arguments
 from carso.attacks.saved import Examples, read_examples, write_examples
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
@@ -50,6 +51,7 @@ def silent(what: str, total: int) -> Callable[[int], None]:
     return lambda done: None
 
 
+@arguments.door
 def evaluate(
     model: nn.Module,
     images: Tensor,
@@ -91,17 +93,24 @@ def evaluate(
     the one that is read. Many processes (`ranks`) share the images; `out` is where they meet, and
     all of them return the record.
     """
-    path, kept_examples = (None if place is None else Path(place) for place in (out, save_examples))
-    check_request(model, draws=draws, samples=samples, chunk=chunk)
+    path, kept_examples, examples = (
+        None if place is None else arguments.place(what, place)
+        for what, place in (("out", out), ("save_examples", save_examples), ("examples", examples))
+    )
+    model = check_request(model, suite=suite, name=name)
+    seed, place = arguments.seed_number(seed), arguments.device(device)
+    draws, chunk = (arguments.whole(*one, least=1) for one in (("draws", draws), ("chunk", chunk)))
+    samples = arguments.whole("samples", samples, least=0)
+    attacks, classes = arguments.names("attacks", attacks), arguments.names("classes", classes)
     check_places(path, kept_examples, processes)
     about, ball = about or {}, threat_of(threat, norm=norm, eps=eps)
 
     def request(samples: int) -> Request:
         evaluation, gradient_cosine = prepared(
-            model, images, labels, threat=ball, name=name, seed=seed, draws=draws,
-            samples=samples, device=torch.device(device), processes=processes,
+            model, images, labels, threat=ball, name=name, named=len(classes), seed=seed,
+            draws=draws, samples=samples, device=place, processes=processes,
         )  # fmt: skip
-        plan = planned(evaluation, suite, tuple(attacks), examples)
+        plan = planned(evaluation, suite, attacks, examples)
         settings = settings_of(evaluation, plan, chunk=chunk, weights=weights(model))
         settings["data"] |= about.get("data", {})
         if answered_by:
@@ -212,6 +221,7 @@ def settings_of(evaluation: Evaluation, plan: Suite, *, chunk: int, weights: str
         "subject": {
             "name": model.name,
             **model.description(),
+            **({} if evaluation.gradients else {"gradients": False}),
             "weights": weights,
             "model": model_identity(model.components()),
         },

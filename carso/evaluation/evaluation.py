@@ -99,6 +99,9 @@ class Evaluation:
     """Candidates that give an attack on this model a good gradient."""
     classes: int
     device: torch.device = CPU
+    gradients: bool = True
+    """Whether the model's scores depend on its images in a way that can be differentiated; if not,
+    it can only be asked."""
 
     def judge(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
         """The verdict of fresh draws; `path` names the occasion."""

@@ -11,7 +11,7 @@ from carso.attacks.apgd import APGD
 from carso.attacks.autoattack import AutoAttack
 from carso.attacks.base import Attack
 from carso.attacks.fab import FAB
-from carso.attacks.margin import Margin
+from carso.attacks.margin import Margin, Noise
 from carso.attacks.pgd import PGD
 from carso.attacks.saved import saved
 from carso.attacks.square import Square
@@ -143,6 +143,15 @@ def black_box(queries: int) -> PlannedAttack:
         name="square",
         what=f"Square, {queries} queries of the defence itself, no gradients",
         attack=Square(queries=queries),
+        through=AttackedView(name="log-prob"),
+    )
+
+
+def random_points(tries: int) -> PlannedAttack:
+    return PlannedAttack(
+        name="random-points",
+        what=f"the worst of {tries} random points in the ball, no gradients",
+        attack=Noise(tries=tries),
         through=AttackedView(name="log-prob"),
     )
 

@@ -10,33 +10,42 @@ from typing import cast
 import torch
 from torch import Generator, Tensor, nn
 
+from carso.arguments import text
+from carso.classifiers.frozen import usable
 from carso.defence.defence import Carso
 from carso.distributed.processes import Processes
-from carso.errors import CarsoError, reason
-from carso.evaluation.attacked_model import AttackedModel, under_test
+from carso.errors import CarsoError, CarsoTypeError, reason
+from carso.evaluation.attacked_model import AttackedModel, AttackedView, under_test, with_scores
 from carso.evaluation.eot import PILOT_IMAGES, candidates_needed
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.suites import for_classes, for_classifier, for_threat, of_examples
+from carso.evaluation.suites import by_queries, for_classes, for_classifier, for_threat, of_examples
 from carso.evaluation.suites import suite as suite_called
 from carso.machine import check_fits, need_of_an_image
-from carso.randomness import seeded
+from carso.randomness import generator, seeded
 from carso.threats.base import Threat
 
 
-def check_request(model: nn.Module, *, draws: int, samples: int, chunk: int) -> None:
+def check_request(model: nn.Module, *, suite: str | Suite, name: str | None) -> nn.Module:
+    """The model, of a compiled one what was compiled; and a suite and a name that are some."""
+    if not isinstance(suite, Suite):
+        text("suite", suite)
+    if name is not None:
+        text("name", name)
+    return judged(model, "evaluate")
+
+
+def judged(model: nn.Module, who: str) -> nn.Module:
+    """A model that `who` can judge: one with weights, in float32."""
     if not isinstance(model, nn.Module):
-        raise CarsoError(
-            "evaluate takes a defence or a torch.nn.Module from images to logits, got "
+        raise CarsoTypeError(
+            f"{who} takes a defence or a torch.nn.Module from images to logits, got "
             f"{type(model).__name__}"
         )
-    if min(draws, chunk) < 1 or samples < 0:
-        raise CarsoError(
-            f"draws and chunk are at least 1 and samples not negative, got {draws}, {chunk} and "
-            f"{samples}"
-        )
+    model = model if isinstance(model, Carso) else usable(model)
     if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
-        raise CarsoError("evaluate computes in float32: give it model.float()")
+        raise CarsoError(f"{who} computes in float32: give it model.float()")
+    return model
 
 
 def check_places(path: Path | None, save_examples: Path | None, processes: Processes) -> None:
@@ -57,16 +66,23 @@ def prepared(
     *,
     threat: Threat,
     name: str | None,
+    named: int,
     seed: int,
     draws: int,
     samples: int,
     device: torch.device,
     processes: Processes,
 ) -> tuple[Evaluation, float | None]:
-    """The evaluation, and how alike the gradients of two draws are, where that was measured."""
-    attacked = under_test(model, name)
+    """The evaluation, and how alike the gradients of two draws are, where that was measured.
+
+    So many classes are `named`; only of a model that answers with labels this must be known.
+    """
     images, labels = checked(images, labels)
     pilot = images[:PILOT_IMAGES].to(device)
+    count = max(2, named, int(labels.max()) + 1)
+    if not isinstance(model, Carso):
+        model, name = with_scores(model, pilot[:1], count), name or type(model).__name__
+    attacked = under_test(model, name)
     classes = classes_of(attacked, pilot[:1])
     if not bool(((labels >= 0) & (labels < classes)).all()):
         raise CarsoError(
@@ -75,7 +91,10 @@ def prepared(
         )
     if attacked.defence is None:
         attacked.stochastic = processes.broadcast(varies(attacked, pilot, seed))
+    gradients = processes.broadcast(differentiable(attacked, pilot[:1], seed))
     gradient_cosine = None
+    if not samples and not gradients:
+        samples = 1
     if not samples:
         answers = labels[:PILOT_IMAGES].to(device)
         samples, gradient_cosine = processes.broadcast(
@@ -84,6 +103,7 @@ def prepared(
     evaluation = Evaluation(
         model=attacked, images=images, labels=labels, threat=threat, seed=seed,
         draws=draws if attacked.stochastic else 1, samples=samples, classes=classes, device=device,
+        gradients=gradients,
     )  # fmt: skip
     return evaluation, gradient_cosine
 
@@ -112,7 +132,9 @@ def classes_of(model: AttackedModel, image: Tensor) -> int:
     """How many classes it tells apart; images that it does not take are refused."""
     try:
         return model.answers(image)[1].shape[1]
-    except RuntimeError as error:
+    except CarsoError:
+        raise
+    except Exception as error:  # whatever a module of the user's may raise
         raise CarsoError(
             f"{model.name} takes no images of shape {tuple(image.shape[1:])} (C, H, W): "
             f"{reason(error)}"
@@ -122,12 +144,33 @@ def classes_of(model: AttackedModel, image: Tensor) -> int:
 def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Images and labels that fit together, on the CPU."""
     if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
-        raise CarsoError("images must be a float tensor (B, C, H, W) in [0, 1]")
+        raise CarsoTypeError("images must be a float tensor (B, C, H, W) in [0, 1]")
     if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
-        raise CarsoError(f"labels must be a tensor of {len(images)} class numbers, one per image")
+        raise CarsoTypeError(
+            f"labels must be a tensor of {len(images)} class numbers, one per image"
+        )
+    if not class_numbers(labels):
+        raise CarsoError(f"labels must be whole class numbers, got others ({labels.dtype})")
     if not len(images) or not bool(((images >= 0) & (images <= 1)).all()):
         raise CarsoError("images must lie in [0, 1], at least one, without NaN")
     return images.detach().cpu().float(), labels.detach().cpu().long()
+
+
+def class_numbers(labels: Tensor) -> bool:
+    """Whether labels are whole numbers, of whatever type; none is ever rounded to one."""
+    if labels.dtype == torch.bool or labels.is_complex():
+        return False
+    return bool((labels == labels.trunc()).all())  # false for NaN
+
+
+def differentiable(model: AttackedModel, image: Tensor, seed: int) -> bool:
+    """Whether what an attack differentiates has a gradient at all: labels, one-hot scores and
+    whatever is computed without gradients have none."""
+    with seeded(seed, "gradients"):
+        model.reseed(generator(seed, "gradients").initial_seed())
+        point = image.detach().clone().requires_grad_(True)
+        with torch.enable_grad():
+            return bool(model.view(AttackedView(samples=1))(point).requires_grad)
 
 
 def varies(model: AttackedModel, images: Tensor, seed: int) -> bool:
@@ -170,6 +213,8 @@ def planned(
     plan = for_classes(plan, evaluation.classes)
     picked = bool(attacks) or isinstance(chosen, Suite)
     plan = for_threat(plan, evaluation.threat, picked=picked)
+    if not evaluation.gradients:
+        plan = by_queries(plan, evaluation.threat, picked=picked)
     if not plan.attacks:
         raise CarsoError(
             f"no attack of {plan.name} works with {evaluation.classes} classes in "

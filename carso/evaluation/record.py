@@ -9,6 +9,7 @@ from typing import Any
 
 from carso.attacks.base import in_words
 from carso.errors import CarsoError
+from carso.evaluation.record_consistency import contradiction
 from carso.storage import files, json_schema
 from carso.threats.registry import DEFAULT
 
@@ -96,4 +97,6 @@ def read(path: Path) -> dict[str, Any]:
         numbers = [share.get(key) for key in ("low", "value", "high")] if share else []
         if not numbers or not all(isinstance(n, int | float) and 0 <= n <= 1 for n in numbers):
             raise CarsoError(f"{path} is a damaged record: accuracy.{name} is no share of images")
+    if wrong := contradiction(record):
+        raise CarsoError(f"{path} is damaged or was edited, it contradicts itself: {wrong}")
     return record

@@ -26,6 +26,7 @@ from carso.evaluation.planned_attacks import (
     black_box,
     fab,
     margin,
+    random_points,
     saved_examples,
     standard,
     transfer,
@@ -187,6 +188,23 @@ def for_threat(plan: Suite, threat: Threat, *, picked: bool) -> Suite:
         for planned in plan.attacks:
             refuse_norm(planned.attack, threat)
     kept = tuple(planned for planned in plan.attacks if runs_in(planned.attack, threat))
+    return replace(plan, attacks=kept)
+
+
+def by_queries(plan: Suite, threat: Threat, *, picked: bool) -> Suite:
+    """The attacks of a suite that need no gradients, or others that need none; where a user picked
+    attacks that do, a word on it instead."""
+    following = [planned.name for planned in plan.attacks if not planned.black_box]
+    if picked and following:
+        raise CarsoError(
+            f"the scores of this model have no gradient, which {', '.join(following)} would "
+            "follow: leave attacks away, or take square"
+        )
+    own = tuple(planned for planned in plan.attacks if planned.black_box)
+    others = (random_points(1000), black_box(1000 if plan.name == "quick" else 5000))
+    known = {planned.name for planned in own}
+    added = () if picked else tuple(o for o in others if o.name not in known)
+    kept = tuple(planned for planned in (*own, *added) if runs_in(planned.attack, threat))
     return replace(plan, attacks=kept)
 
 

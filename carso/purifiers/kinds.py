@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from carso.arguments import text
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
 from carso.purifiers.unet.unet import UNetPurifier
@@ -34,7 +35,7 @@ def build(
     matter in training only."""
     if kind in STANDARDISES:
         settings |= {"mean": mean, "std": std}
-    make = KINDS.get(kind) or of_user(kind)
+    make = KINDS.get(text("kind", kind)) or of_user(kind)
     try:
         return make(image_shape, layers=layers, shapes=shapes, **settings)  # type: ignore[no-any-return]
     except TypeError as error:

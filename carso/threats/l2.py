@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from carso.arguments import real
 from carso.errors import CarsoError
 from carso.threats.base import ROUNDING
 
@@ -26,6 +27,7 @@ class L2:
     """Largest length of the whole change, pixels on the [0, 1] scale."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", real("eps", self.eps))  # frozen: the only way
         if not 0 < self.eps < math.inf:
             raise CarsoError(
                 "eps of L2 is the length of the whole change, pixels on the [0, 1] scale (0.5 is "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from carso.arguments import real
 from carso.errors import CarsoError
 from carso.threats.base import ROUNDING
 
@@ -22,6 +23,7 @@ class Linf:
     """Largest change of a pixel, on the [0, 1] scale."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", real("eps", self.eps))  # frozen: the only way
         if not 0 < self.eps <= 1:
             raise CarsoError(
                 f"eps is on the [0, 1] pixel scale (8/255 = 0.0314), in (0, 1], got {self.eps}"

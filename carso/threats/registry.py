@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from carso.errors import CarsoError
+from carso.arguments import shown, text
+from carso.errors import CarsoError, CarsoTypeError
 from carso.threats.base import Threat
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
@@ -15,7 +16,7 @@ DEFAULT = "Linf"
 
 def known(norm: str) -> type[Linf] | type[L2]:
     """The class of threats in this norm."""
-    if norm not in THREATS:
+    if text("norm", norm) not in THREATS:
         raise CarsoError(f"norm must be one of {', '.join(THREATS)}, got {norm!r}")
     return THREATS[norm]
 
@@ -30,6 +31,12 @@ def threat_of(
         return known(norm)(eps=eps)
     if eps is not None or norm != DEFAULT:
         raise CarsoError("a threat has its norm and its eps: give none beside")
+    for part in ("norm", "eps", "project", "distance"):
+        if not hasattr(threat, part):
+            raise CarsoTypeError(
+                f"a threat is carso.Linf, carso.L2 or an object like them; {shown(threat)} has no "
+                f"{part}"
+            )
     if THREATS.get(threat.norm, type(threat)) is not type(threat):
         raise CarsoError(
             f"norm {threat.norm!r} is carso's own: give a threat of yours another name, so that "

@@ -6,23 +6,27 @@ They train what `carso train` and `carso harden` train, by the same stages, with
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import nn
 
+from carso import arguments
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.classifiers.sanity import refuse_chance
 from carso.data import ImageData
-from carso.defence.defence import Carso
 from carso.defence.layers import chosen_layers
-from carso.defence.on_disk import in_use
+from carso.defence.on_disk import Deployed, deployed, in_use
 from carso.defence.representation import check_fit
-from carso.errors import CarsoError
+from carso.errors import CarsoError, CarsoTypeError
 from carso.purifiers.base import TrainablePurifier
+from carso.purifiers.checks import refuse_no_purifier
 from carso.scenario import parser
+from carso.scenario.purifier_settings import KINDS
 from carso.threats.base import Threat
 from carso.threats.registry import DEFAULT, threat_of
 from carso.training.anchoring import choose
@@ -31,6 +35,20 @@ from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenari
 from carso.training.scenario_stages import hardening_stage, purifier_stage
 
 
+def asked(
+    data: ImageData, layers: str | Sequence[str], seed: int, device: torch.device | str
+) -> tuple[str | tuple[str, ...], int, torch.device]:
+    """Layers, seed and device as a caller gives them, after a check of these and of the data."""
+    if not isinstance(data, ImageData):
+        raise CarsoTypeError(
+            "data is what carso.data.load or carso.data.from_tensors gives, got "
+            f"{arguments.shown(data)}"
+        )
+    names = layers if layers == "auto" else arguments.names("layers", layers)
+    return names, arguments.seed_number(seed), arguments.device(device)
+
+
+@arguments.door
 def fit(
     classifier: nn.Module,
     data: ImageData,
@@ -51,16 +69,23 @@ def fit(
     check_accuracy: bool = True,
     kind: str = "vae",
     **shape: Any,
-) -> Carso:
+) -> Deployed:
     """Train a purifier as the paper does around `classifier`, which maps images in [0, 1] to logits
     and whose weights do not change: it is frozen in place. `layers` names the activations that the
     purifier reads ("auto": see `carso layers`); `shape` are settings of its kind, as in a scenario
     file. A classifier that is no better than a guess on validation images is refused, unless
     `check_accuracy` is off. The attacker may go `eps` far in `norm`, or as far as a `threat` of
     your own says."""
-    if kind == "vae":
+    layers, seed, place = asked(data, layers, seed, device)
+    epochs, samples, batch_size = (
+        arguments.whole(key, value, least=1)
+        for key, value in (("epochs", epochs), ("samples", samples), ("batch_size", batch_size))
+    )
+    if arguments.text("kind", kind) == "vae":
         shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
-    place = torch.device(device)
+    if kind in KINDS:
+        own = [field.name for field in fields(KINDS[kind])]
+        arguments.refuse_unknown("fit", shape, [*inspect.signature(fit).parameters, *own])
     frozen = registry.placed(freeze(classifier), place)
     layers = chosen_layers(frozen, data.image_shape, layers)
     scenario = fitting_scenario(
@@ -69,9 +94,9 @@ def fit(
         epochs=epochs,
         samples=samples,
         batch_size=batch_size,
-        rate=rate,
-        fraction=fraction,
-        steps=steps,
+        rate=arguments.number("rate", rate, above=0),
+        fraction=arguments.number("fraction", fraction),
+        steps=arguments.whole("steps", steps, least=0),
         seed=seed,
         kind=kind,
         shape=shape,
@@ -81,9 +106,11 @@ def fit(
         refuse_chance(frozen, data, place)
     stage = purifier_stage(scenario, data, frozen, place)
     train_in_memory(stage, display or Quiet())
-    return Carso(frozen, stage.result().deployed(), **in_use(scenario), seed=seed)
+    purifier = stage.result().deployed()
+    return deployed(frozen, purifier, scenario, data, hardened=False, **in_use(scenario), seed=seed)
 
 
+@arguments.door
 def harden(
     classifier: nn.Module,
     data: ImageData,
@@ -100,7 +127,7 @@ def harden(
     display: Display | None = None,
     check_accuracy: bool = True,
     **settings: Any,
-) -> Carso:
+) -> Deployed:
     """A defence whose purifier is trained against attacks on the whole of it, from `start` or
     from scratch; `classifier` is frozen in place.
 
@@ -111,17 +138,24 @@ def harden(
     validation images. A classifier that labels those no better than a guess is refused, unless
     `check_accuracy` is off.
     """
+    layers, seed, place = asked(data, layers, seed, device)
     threat = threat_of(threat, norm=norm, eps=eps)
     if steps is not None:
+        steps = arguments.whole("steps", steps, least=0)
         sized = {"attack_steps": steps, "attack_step_size": 1.5 * threat.eps / max(1, steps)}
         settings = sized | settings
     if start is not None:
+        refuse_no_purifier(start)
         settings = {"start": "purifier"} | settings
-    place = torch.device(device)
     frozen = registry.placed(freeze(classifier), place)
     layers = chosen_layers(frozen, data.image_shape, layers)
     chosen = hardening_scenario(
-        parser.read(scenario), name="harden", layers=layers, threat=threat, seed=seed, **settings
+        parser.read(str(arguments.place("scenario", scenario))),
+        name="harden",
+        layers=layers,
+        threat=threat,
+        seed=seed,
+        **settings,
     )
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
@@ -130,7 +164,8 @@ def harden(
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
     stage = hardening_stage(chosen, data, frozen, place, start=copy.deepcopy(start))
     train_in_memory(stage, display or Quiet())
-    defence = Carso(frozen, stage.result(), **in_use(chosen, hardened=True), seed=seed)
+    used = in_use(chosen, hardened=True)
+    defence = deployed(frozen, stage.result(), chosen, data, hardened=True, **used, seed=seed)
     if defence.aggregation == "anchored":
         count = stage.hardening.validation_images
         choose(defence, data, threat=chosen.threat, count=count, seed=seed, device=place)

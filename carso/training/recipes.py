@@ -7,15 +7,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from torch import nn
 
 from carso import data
+from carso.arguments import refuse_unknown
 from carso.classifiers import brought
 from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
 from carso.scenario.classifier_settings import AUTO, ClassifierSettings
+from carso.scenario.parser import Place, convert
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
 from carso.scenario.training_settings import (
@@ -76,7 +78,8 @@ def hardening_scenario(
         "eps": own.eps * scale,
         "attack_step_size": own.attack_step_size * scale,
     }
-    hardening = replace(own, **scaled | {k: v for k, v in changes.items() if k in known})
+    given = {k: of_call(HardeningSettings, k, v) for k, v in changes.items() if k in known}
+    hardening = replace(own, **scaled | given)
     shape = {key: value for key, value in changes.items() if key not in known}
     return replace(
         scenario,
@@ -89,6 +92,12 @@ def hardening_scenario(
     )
 
 
+def of_call(table: type, key: str, value: Any) -> Any:
+    """A value of a call, checked as one in the `table` of a file would be."""
+    plain = list(value) if isinstance(value, tuple) else value
+    return convert(get_type_hints(table)[key], plain, key, Place("settings", ""))
+
+
 def purifier_settings(
     settings: PurifierSettings, kind: str, shape: dict[str, Any]
 ) -> PurifierSettings:
@@ -97,12 +106,11 @@ def purifier_settings(
     known = settings.arguments() if kind == settings.kind else {}
     own: Any = {**known, **shape}
     if kind in KINDS:
-        try:
-            own = KINDS[kind](**own)
-        except TypeError as error:
-            raise CarsoError(
-                f"neither [hardening] nor a purifier of kind {kind!r}: {error}"
-            ) from None
+        known_keys = [field.name for field in fields(KINDS[kind])]
+        every = [*known_keys, *(field.name for field in fields(HardeningSettings))]
+        for near in (every, known_keys):  # the nearest name may be one of [hardening]
+            refuse_unknown(f"[hardening], or a purifier of kind {kind!r},", own, near)
+        own = KINDS[kind](**{k: of_call(KINDS[kind], k, v) for k, v in own.items()})
     return PurifierSettings(kind=kind, own=own)
 
 

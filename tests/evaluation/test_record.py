@@ -173,3 +173,57 @@ def test_warnings_that_differ_in_a_number_only_are_told_once() -> None:
 def test_values_survive_being_packed_as_tensors() -> None:
     for value in ([], ["ä [x]"], {"a": [1, 2.5, None, True]}):
         assert from_tensor(as_tensor(value)) == value
+
+
+def edited(record: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    *inside, last = path.split(".")
+    table = record
+    for key in inside:
+        table = table[int(key)] if isinstance(table, list) else table[key]
+    table[last] = value
+    return record
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("accuracy.worst.value", 0.987, "accuracy.worst.value"),
+        ("accuracy.clean.value", 0.123, "accuracy.clean.value"),
+        ("accuracy.worst.low", 0.0101, "accuracy.worst.low"),
+        ("accuracy.worst_on_all_draws.high", 0.9191, "accuracy.worst_on_all_draws.high"),
+        ("attacks.0.attacked", 1000, "attacked"),
+        ("attacks.0.broken", 1000, "broken"),
+        ("attacks.0.accuracy_alone.value", 0.4321, "accuracy_alone.value"),
+        ("data.count", 1000, "data.count"),
+        ("verdict", "All is well: 0.987 of 1000 images.", "verdict"),
+        ("images.worst_right", "all", "worst_right"),
+        ("attacks", "none", "laid out"),
+        ("diagnostics", [{}], "laid out"),
+    ],
+)
+def test_a_record_that_its_images_contradict_is_refused(
+    record: dict[str, Any], tmp_path: Path, path: str, value: Any, named: str
+) -> None:
+    write(tmp_path / "record.json", edited(record, path, value))
+    with pytest.raises(CarsoError) as caught:
+        read(tmp_path / "record.json")
+    assert "contradicts itself" in str(caught.value)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_record_is_not_made_reliable_by_hand(record: dict[str, Any], tmp_path: Path) -> None:
+    write(tmp_path / "record.json", edited(record, "unreliable", not record["unreliable"]))
+    with pytest.raises(CarsoError, match="contradicts itself: unreliable"):
+        read(tmp_path / "record.json")
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_the_committed_records_agree_with_their_images() -> None:
+    tables = {path: json.loads(path.read_text()) for path in RESULTS.rglob("*.json")}
+    found = [path for path, table in tables.items() if "verdict" in table and "images" in table]
+    assert len(found) > 40
+    for path in found:
+        read(path)

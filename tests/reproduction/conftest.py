@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import HARDENING, mini, write_photos
+from support import HARDENING, consistent, mini, write_photos
 
 from carso.defence.on_disk import in_use
 from carso.evaluation import record as records
@@ -20,7 +20,6 @@ from carso.storage.files import write_json
 
 FEW = ("margin@mean-logits",)
 """Attacks that take no time."""
-SHARE = {"low": 0.5, "value": 0.5, "high": 0.5}
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +128,7 @@ class Pretended:
                 "answered_by": asked["final_name"],
             }
         record = {
-            **dict.fromkeys(("verdict", "diagnostics", "attacks"), ""),
+            **dict.fromkeys(("diagnostics", "attacks"), ()),
             "format": records.FORMAT,
             "subject": subject,
             "suite": {"name": ", ".join(asked["attacks"]) or asked["suite"], "draws": 1},
@@ -141,11 +140,10 @@ class Pretended:
                 "count": images.count,
             },
             "unreliable": False,
-            "accuracy": dict.fromkeys(("clean", "worst", "worst_on_all_draws"), SHARE),
             "images": {"clean_right": [1] * images.count, "worst_right": [1] * images.count},
             "provenance": {"seconds": 1.0},
         }
-        write_json(asked["out"], record)
+        write_json(asked["out"], consistent(record))
         self.evaluated.append(asked["out"].stem)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import run
+from support import consistent, run
 from torch import nn
 
 from carso.errors import CarsoError
@@ -41,7 +41,7 @@ def change(results: ResultsFolder, record: str, key: str, **values: object) -> N
     """Write something else into a part of a record."""
     path = results.records_folder / f"{record}.json"
     found = read_json(path)
-    write_json(path, {**found, key: {**found[key], **values}})
+    write_json(path, consistent({**found, key: {**found[key], **values}}))
 
 
 def forbidden(*_: object, **__: object) -> None:
@@ -120,7 +120,7 @@ def test_a_cell_is_what_its_record_says(made: Made) -> None:
 
 def test_a_number_that_the_diagnostics_object_to_is_marked(made: Made) -> None:
     path = made.records_folder / "tiny-adaptive.json"
-    write_json(path, {**read_json(path), "unreliable": True})
+    write_json(path, {**read_json(path), "unreliable": True, "diagnostics": [{"ok": False}]})
     found = render(TABLES["results"](made.scale), made)
     assert found.table[1][0][-1].endswith("n = 4 (!)")
     assert not found.table[1][1][-1].endswith("(!)")

@@ -65,6 +65,12 @@ def reasons_against(planned: PlannedAttack, found: dict[str, Any]) -> list[str]:
 
 def gradients(context: DiagnosticContext) -> Diagnosis:
     """NaN, infinite and zero gradients; outputs that are not finite."""
+    if not context.evaluation.gradients:
+        words = (
+            "The scores of this model have no gradient: they are labels, or computed without. It "
+            "was attacked by queries alone, which break less."
+        )
+        return Diagnosis(name="gradients", ok=False, verdict=words)
     spoiled, sound = {}, []
     for number, planned in enumerate(context.plan.attacks):
         if not context.results.outcomes[number] or planned.black_box:

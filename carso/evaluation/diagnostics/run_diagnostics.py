@@ -34,6 +34,8 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     diversity,
     precision,
 )
+FOLLOWING = {curve: "curve", more_effort: "more effort", masking: "masking"}
+"""Those that attack by gradients, with the names of what they find."""
 
 
 def run_diagnostics(
@@ -58,7 +60,12 @@ def kept_diagnosis(
     """A diagnosis, which is kept."""
 
     def compute() -> dict[str, Tensor]:
-        return {"diagnosis": as_tensor(asdict(diagnose(context)))}
+        if diagnose in FOLLOWING and not context.evaluation.gradients:
+            words = "This diagnosis attacks by gradients, and the model has none."
+            found = Diagnosis(name=FOLLOWING[diagnose], ok=None, verdict=words)
+        else:
+            found = diagnose(context)
+        return {"diagnosis": as_tensor(asdict(found))}
 
     found = finished.get_or_compute(f"diagnosis-{diagnose.__name__}", compute)
     return cast(dict[str, Any], from_tensor(found["diagnosis"]))

@@ -1,0 +1,86 @@
+"""`defence.save`: what `carso.fit` and `carso.harden` made, in a folder that `carso.load` reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from carso.classifiers import registry
+from carso.classifiers.frozen import freeze
+from carso.data import ImageFacts
+from carso.defence.on_disk import Deployed, describe
+from carso.errors import CarsoError
+from carso.purifiers.base import as_module
+from carso.scenario.classifier_settings import ClassifierSettings
+from carso.scenario.schema import DefenceSettings, Scenario
+from carso.storage import files, tensor_files
+from carso.storage.provenance import provenance
+from carso.threats.registry import THREATS
+
+
+def save_defence(defence: Deployed, folder: Path) -> Path:
+    """Classifier and purifier, each with its hash beside it, and the scenario as it is used."""
+    if defence.final_classifier is not defence.classifier:
+        raise CarsoError("a defence with a final_classifier cannot be saved: only the ablation is")
+    if defence.scenario.threat.norm not in THREATS:
+        raise CarsoError(
+            f"a defence for the threat {defence.scenario.threat.norm!r} of your own cannot be "
+            f"saved: a folder names one of {', '.join(THREATS)}"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CarsoError(f"cannot write {folder}: it is there already; give a new or empty folder")
+    network = defence.classifier.classifier
+    weights = network.state_dict()
+    known = is_known(network, defence.scenario.classifier, defence.facts)
+    description = {
+        **describe(as_used(defence), defence.facts),
+        "classifier": tensor_files.fingerprint(weights),
+        "code": "" if known else f"the class {type(network).__name__}",
+    }
+    stage = "hardening" if defence.hardened else "purifier"
+    with files.making(folder) as place:
+        keep(place, "classifier", weights)
+        keep(place, stage, as_module(defence.purifier).state_dict())
+        files.write_json(place / "defence.json", description, sealed=True)
+    return folder
+
+
+def as_used(defence: Deployed) -> Scenario:
+    """The scenario, with the settings that the defence has now."""
+    used: dict[str, Any] = {"samples": defence.samples, "aggregation": defence.aggregation}
+    if not defence.hardened:
+        if defence.own_counts and defence.anchor != 1:
+            raise CarsoError("the anchor of a defence that is not hardened cannot be saved")
+        return replace(defence.scenario, hardening=None, defence=DefenceSettings(**used))
+    assert defence.scenario.hardening is not None
+    hardening = replace(defence.scenario.hardening, **used, anchor=defence.anchor)
+    return replace(defence.scenario, hardening=hardening)
+
+
+def keep(folder: Path, name: str, weights: dict[str, Tensor]) -> None:
+    """`NAME.safetensors`, and `NAME.json` with its hash."""
+    path = folder / f"{name}.safetensors"
+    tensor_files.save(path, weights)
+    note: dict[str, Any] = {"what": name, "sha256": files.sha256(path), "provenance": provenance()}
+    files.write_json(folder / f"{name}.json", note, sealed=True)
+
+
+def is_known(network: nn.Module, settings: ClassifierSettings, facts: ImageFacts) -> bool:
+    """Whether the settings alone give this network, its weights aside: then nobody has to bring it
+    again. It must also answer the same, for mean and std are no weights."""
+    with torch.device("meta"):
+        shapes = {name: v.shape for name, v in registry.build(settings, facts).state_dict().items()}
+    if shapes != {name: value.shape for name, value in network.state_dict().items()}:
+        return False
+    built = registry.build(settings, facts)
+    if type(built) is not type(network):
+        return False
+    built.load_state_dict(network.state_dict())
+    reference = next(network.parameters(), torch.empty(0))
+    probe = torch.full((1, *facts.image_shape), 0.5).to(reference)
+    with torch.no_grad():
+        return torch.equal(freeze(built.to(probe.device))(probe), freeze(network)(probe))

@@ -1,0 +1,64 @@
+"""Weights of a folder are those that the JSON beside them describes, or they are refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import carso
+from carso.defence.on_disk import SHIPPED
+from carso.errors import CarsoError
+from carso.storage import files, tensor_files
+
+
+def copied(name: str, folder: Path) -> Path:
+    return Path(shutil.copytree(SHIPPED / name, folder / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("fashion", "classifier"),
+        ("fashion", "purifier"),
+        ("fashion-retrofit", "classifier"),
+        ("fashion-retrofit", "hardening"),
+    ],
+)
+def test_other_weights_than_described_are_refused(tmp_path: Path, name: str, file: str) -> None:
+    """Whole and readable, with a checksum of its own that is right: but not the file of the run."""
+    folder = copied(name, tmp_path)
+    path = folder / f"{file}.safetensors"
+    tensors = {key: torch.zeros_like(value) for key, value in tensor_files.load(path).items()}
+    tensor_files.save(path, tensors)
+    with pytest.raises(CarsoError, match=f"{file}.json beside it describes.*SHA-256") as caught:
+        carso.load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_without_a_note_are_taken(tmp_path: Path) -> None:
+    folder = copied("fashion", tmp_path)
+    (folder / "classifier.json").unlink()
+    (folder / "purifier.json").unlink()
+    carso.load(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"sha256": 3}', "no JSON"])
+def test_a_note_that_says_nothing_is_refused(tmp_path: Path, content: str) -> None:
+    folder = copied("fashion", tmp_path)
+    (folder / "purifier.json").write_text(content)
+    with pytest.raises(CarsoError, match=r"purifier\.json"):
+        carso.load(folder)
+
+
+def test_an_edited_description_is_refused(tmp_path: Path) -> None:
+    folder = copied("fashion", tmp_path)
+    path = folder / "defence.json"
+    files.write_json(path, files.read_json(path), sealed=True)
+    carso.load(folder)
+    table = json.loads(path.read_text())
+    table["scenario"]["defence"]["samples"] = 1
+    path.write_text(json.dumps(table))
+    with pytest.raises(CarsoError, match="damaged or was edited"):
+        carso.load(folder)
