@@ -163,6 +163,7 @@ class Subject:
         self.evaluated = self.undisturbed(self.evaluate(self.record))
         self.weights = bits(self.run)
         self.verdict = bits(self.record)
+        checkpoint_each_step()
 
     def train(self, run: Path) -> list[object]:
         return ["train", self.folder / "mini.toml", "--run", run, "--threads", 1, "--device", "cpu"]
@@ -228,6 +229,14 @@ def shortened() -> None:
         return Suite(name="quick", attacks=(margin(1, 1, view),), effort=effort)
 
     SUITES["quick"] = shortest
+
+
+def checkpoint_each_step() -> None:
+    """Let trainings of this process's forks write a checkpoint after every step, not only every few
+    minutes, which they would not last."""
+    from carso.training import loop
+
+    loop.run.__kwdefaults__["minutes"] = 0.0
 
 
 def preload() -> None:
