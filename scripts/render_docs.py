@@ -19,6 +19,7 @@ from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
 from reproduced_parts import REPRODUCED_PARTS
 from scale_parts import SCALE_PARTS
+from torture_parts import TORTURE_PARTS
 from weight_parts import WEIGHT_PARTS
 
 from carso.errors import CarsoError
@@ -32,6 +33,7 @@ PARTS = {
     **SCALE_PARTS,
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
+    **TORTURE_PARTS,
 }
 PAGES = (
     ROOT / "README.md",
