@@ -21,7 +21,7 @@ from pyautoattack.autopgd_base import APGDAttack
 
 import carso
 from carso import data
-from carso.timing import seconds
+from carso.machine.timing import seconds
 
 WAYS = ("shared", "separate", "pyautoattack")
 

@@ -22,8 +22,8 @@ from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
+from carso.machine.timing import seconds
 from carso.scenario import parser
-from carso.timing import seconds
 
 
 @dataclass(frozen=True)

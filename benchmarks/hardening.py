@@ -19,9 +19,9 @@ import torch
 from carso import data
 from carso.attacks.pgd import cross_entropy_gradient
 from carso.defence.on_disk import folder_of, stored
+from carso.machine.timing import seconds
 from carso.randomness import generator
 from carso.scenario import parser
-from carso.timing import seconds
 from carso.training.hardening import HardeningStage
 from carso.training.scenario_stages import hardening_stage
 

@@ -20,9 +20,9 @@ from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.defence.defence import Carso
 from carso.defence.on_disk import purifier_of
+from carso.machine.timing import seconds
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.scenario import parser
-from carso.timing import seconds
 
 CPU = torch.device("cpu")
 CHUNK = 32

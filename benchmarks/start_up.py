@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from carso.timing import seconds
+from carso.machine.timing import seconds
 
 
 def started(*words: str) -> None:

@@ -19,10 +19,10 @@ from synthetic import random_images
 
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
+from carso.machine.timing import seconds
 from carso.randomness import generator, seeded
 from carso.scenario import parser
 from carso.scenario.schema import Scenario
-from carso.timing import seconds
 from carso.training.bank import CHUNK, Bank
 from carso.training.purifier_stage import PurifierStage
 from carso.training.scenario_stages import purifier_stage

@@ -10,7 +10,7 @@ import typer
 
 from carso import __version__
 from carso.errors import CarsoError, reason
-from carso.machine import check_threads
+from carso.machine.limits import check_threads
 
 if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
     import torch

@@ -10,8 +10,8 @@ from torch import nn
 
 from carso import data
 from carso.defence.on_disk import Deployed, load
+from carso.machine.timing import WORTH, Action, ratio
 from carso.randomness import generator
-from carso.timing import WORTH, Action, ratio
 
 BATCH = 64
 HOW = {

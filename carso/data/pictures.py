@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from carso.data.data_errors import DataError
-from carso.machine import check_fits
+from carso.machine.limits import check_fits
 
 GREYSCALE_MODES = frozenset({"1", "L", "LA"})
 WIDE_MODES = frozenset({"I", "F", "I;16", "I;16B", "I;16L"})

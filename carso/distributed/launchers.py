@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from carso.errors import CarsoError
-from carso.machine import PROCESS_BYTES, check_processes
+from carso.machine.limits import PROCESS_BYTES, check_processes
 
 if TYPE_CHECKING:
     import torch

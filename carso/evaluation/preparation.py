@@ -21,7 +21,7 @@ from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.suites import by_queries, for_classes, for_classifier, for_threat, of_examples
 from carso.evaluation.suites import suite as suite_called
-from carso.machine import check_fits, need_of_an_image
+from carso.machine.limits import check_fits, need_of_an_image
 from carso.randomness import generator, seeded
 from carso.threats.base import Threat
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
+from carso.machine.timing import WORTH
 from carso.storage import files, json_schema
 from carso.storage.provenance import provenance
-from carso.timing import WORTH
 
 FILE = "precision.json"
 

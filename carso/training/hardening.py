@@ -27,12 +27,12 @@ from carso.defence.defence import Carso
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
+from carso.machine.timing import ratio
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
 from carso.threats.base import Threat
-from carso.timing import ratio
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented, average
 from carso.training.epoch_cursor import EpochCursor, batches_in

@@ -21,7 +21,7 @@ from carso.defence.on_disk import describe, in_use, purifier_of, read_descriptio
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.machine import check_fits, need_of_an_image
+from carso.machine.limits import check_fits, need_of_an_image
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import generator, seeded
 from carso.scenario.parser import as_table, from_table

@@ -8,19 +8,19 @@ from support import fails
 from torch import nn
 
 import carso
-from carso import machine
 from carso.data.pictures import PictureFormat, decode
 from carso.distributed.launchers import check_launch
 from carso.errors import CarsoError
-from carso.machine import check_fits, check_processes, check_threads, need_of_an_image
+from carso.machine import limits
+from carso.machine.limits import check_fits, check_processes, check_threads, need_of_an_image
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    monkeypatch.setattr(machine, "free_memory", lambda: 8 * 2**30)
+    monkeypatch.setattr(limits, "cores", lambda: 2)
+    monkeypatch.setattr(limits, "free_memory", lambda: 8 * 2**30)
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -79,7 +79,7 @@ def test_an_evaluation_that_does_not_fit_is_refused_before_it_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4096), nn.Tanh(), nn.Linear(4096, 3))
-    monkeypatch.setattr(machine, "free_memory", lambda: 2_000_000)
+    monkeypatch.setattr(limits, "free_memory", lambda: 2_000_000)
     images, labels = torch.rand(90, 1, 8, 8), torch.arange(90) % 3
     with pytest.raises(CarsoError, match=r"90 images attacked at once .*--chunk \d+ would do"):
         carso.evaluate(model, images, labels, eps=0.1, suite="standard")
@@ -88,7 +88,7 @@ def test_an_evaluation_that_does_not_fit_is_refused_before_it_begins(
 def test_images_that_do_not_fit_are_refused_before_they_are_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine, "free_memory", lambda: 10_000)
+    monkeypatch.setattr(limits, "free_memory", lambda: 10_000)
     paths = [Path("absent.png")] * 100
     with pytest.raises(CarsoError, match="a folder of at most 11 would do"):
         decode(paths, PictureFormat(width=28, height=28, mode="L"))
@@ -97,9 +97,9 @@ def test_images_that_do_not_fit_are_refused_before_they_are_decoded(
 def test_a_limit_of_a_container_counts(tmp_path: Path) -> None:
     (tmp_path / "memory.current").write_text("300\n")
     (tmp_path / "memory.max").write_text("1000\n")
-    assert machine.free_of_container(tmp_path) == 700
+    assert limits.free_of_container(tmp_path) == 700
     (tmp_path / "memory.max").write_text("max\n")
-    assert machine.free_of_container(tmp_path) is None
+    assert limits.free_of_container(tmp_path) is None
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:  5 kB\n")
-    assert machine.free_of_machine(tmp_path / "meminfo") == 5 * 1024
-    assert machine.free_of_machine(tmp_path / "absent") is None
+    assert limits.free_of_machine(tmp_path / "meminfo") == 5 * 1024
+    assert limits.free_of_machine(tmp_path / "absent") is None

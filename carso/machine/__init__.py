@@ -1,0 +1,1 @@
+"""What this machine can take, and how long things take on it."""
