@@ -13,7 +13,7 @@ from carso.data import ImageData
 from carso.errors import CarsoError
 from carso.threats.base import Threat
 from carso.threats.l2 import L2
-from carso.training import hardening, losses
+from carso.training import hardening_update, losses
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Threat, Tensor]]:
         found.append((threat, threat.distance(adversarial, images)))
         return verified(adversarial, images, threat)
 
-    monkeypatch.setattr(hardening, "PGD", Watched)
+    monkeypatch.setattr(hardening_update, "PGD", Watched)
     monkeypatch.setattr(losses, "verified", watched)
     return found
 
