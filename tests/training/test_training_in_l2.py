@@ -21,7 +21,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Threat, Tensor]]:
     """The threats of the attacks of hardening, and how far each of them went."""
     found: list[tuple[Threat, Tensor]] = []
 
-    class Watched(hardening.PGD):  # type: ignore[misc, name-defined]
+    class Watched(hardening_update.PGD):  # type: ignore[misc, name-defined]
         def __call__(self, model: Any, images: Tensor, labels: Tensor, **named: Any) -> Tensor:
             attacked = super().__call__(model, images, labels, **named)
             found.append((named["threat"], named["threat"].distance(attacked, images)))
