@@ -17,7 +17,8 @@ class Frozen(nn.Module):
 
     def __init__(self, classifier: nn.Module) -> None:
         super().__init__()
-        self.classifier = classifier.requires_grad_(False)
+        self.classifier = classifier
+        self.requires_grad_(False)  # a scripted module has no such method of its own
         self.train(False)
 
     def forward(self, images: Tensor) -> Tensor:

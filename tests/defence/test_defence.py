@@ -558,7 +558,7 @@ def test_images_without_pixels_are_refused_whatever_the_purifier() -> None:
     [
         ({"samples": 0}, "at least 1, got 0"),
         ({"samples": -3}, "at least 1, got -3"),
-        ({"max_batch": 0}, "max_batch must be at least 1 candidate, got 0"),
+        ({"max_batch": 0}, "max_batch must be at least 1, got 0"),
         ({"aggregation": "mean"}, "no aggregation 'mean'; there are .*double-exponential"),
     ],
 )
