@@ -61,7 +61,7 @@ def shown(value: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
-def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
     """A whole number; one of numpy or torch will do, a float or a bool will not."""
     try:
         if isinstance(value, bool):
@@ -69,7 +69,7 @@ def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
         found = operator.index(value)
     except TypeError:
         raise CarsoTypeError(f"{name} must be a whole number, got {shown(value)}") from None
-    if found < least or (most is not None and found > most):
+    if (least is not None and found < least) or (most is not None and found > most):
         limits = f"at least {least}" if most is None else f"between {least} and {most}"
         raise CarsoError(f"{name} must be {limits}, got {found}")
     return found

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from carso.arguments import door, number, seed_number, whole
+from carso.arguments import door, real, seed_number, whole
 from carso.classifiers.frozen import Frozen, freeze
 from carso.defence.aggregation import Reduction, aggregation, join
 from carso.defence.explanation import Explanation
@@ -60,8 +60,8 @@ class Carso(nn.Module):
         self.purifier = purifier
         self.representation = Representation(self.classifier, purifier.layers)
         refuse_other_precision(purifier, self.classifier, self.final_classifier)
-        anchor = number("anchor", anchor)
-        if anchor < 0:
+        anchor = real("anchor", anchor)
+        if not 0 <= anchor < float("inf"):
             raise CarsoError(f"anchor must be a weight of at least 0, got {anchor}")
         self.samples, self.max_batch, self.anchor = samples, max_batch, anchor
         self.aggregation = aggregation

@@ -27,12 +27,13 @@ class L2:
     """Largest length of the whole change, pixels on the [0, 1] scale."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", real("eps", self.eps))  # frozen: the only way
-        if not 0 < self.eps < math.inf:
+        eps = real("eps", self.eps)
+        if not 0 < eps < math.inf:
             raise CarsoError(
                 "eps of L2 is the length of the whole change, pixels on the [0, 1] scale (0.5 is "
                 f"common for CIFAR-10), above 0, got {self.eps}"
             )
+        object.__setattr__(self, "eps", eps)  # frozen: the only way
 
     def with_eps(self, eps: float) -> L2:
         return L2(eps=eps)

@@ -23,11 +23,12 @@ class Linf:
     """Largest change of a pixel, on the [0, 1] scale."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eps", real("eps", self.eps))  # frozen: the only way
-        if not 0 < self.eps <= 1:
+        eps = real("eps", self.eps)
+        if not 0 < eps <= 1:
             raise CarsoError(
                 f"eps is on the [0, 1] pixel scale (8/255 = 0.0314), in (0, 1], got {self.eps}"
             )
+        object.__setattr__(self, "eps", eps)  # frozen: the only way
 
     def with_eps(self, eps: float) -> Linf:
         return Linf(eps=eps)

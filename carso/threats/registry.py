@@ -21,6 +21,16 @@ def known(norm: str) -> type[Linf] | type[L2]:
     return THREATS[norm]
 
 
+def refuse_without(threat: Threat, *parts: str) -> None:
+    """One line for an object that lacks a part of a threat."""
+    for part in parts:
+        if not hasattr(threat, part):
+            raise CarsoTypeError(
+                f"a threat is carso.Linf, carso.L2 or an object like them; {shown(threat)} has no "
+                f"{part}"
+            )
+
+
 def threat_of(
     threat: Threat | None = None, *, norm: str = DEFAULT, eps: float | None = None
 ) -> Threat:
@@ -31,17 +41,13 @@ def threat_of(
         return known(norm)(eps=eps)
     if eps is not None or norm != DEFAULT:
         raise CarsoError("a threat has its norm and its eps: give none beside")
-    for part in ("norm", "eps", "project", "distance"):
-        if not hasattr(threat, part):
-            raise CarsoTypeError(
-                f"a threat is carso.Linf, carso.L2 or an object like them; {shown(threat)} has no "
-                f"{part}"
-            )
+    refuse_without(threat, "norm")
     if THREATS.get(threat.norm, type(threat)) is not type(threat):
         raise CarsoError(
             f"norm {threat.norm!r} is carso's own: give a threat of yours another name, so that "
             "no record of it passes for one of ours"
         )
+    refuse_without(threat, "eps", "project", "distance")
     return threat
 
 

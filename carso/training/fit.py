@@ -141,7 +141,7 @@ def harden(
     layers, seed, place = asked(data, layers, seed, device)
     threat = threat_of(threat, norm=norm, eps=eps)
     if steps is not None:
-        steps = arguments.whole("steps", steps, least=0)
+        steps = arguments.whole("steps", steps)
         sized = {"attack_steps": steps, "attack_step_size": 1.5 * threat.eps / max(1, steps)}
         settings = sized | settings
     if start is not None:

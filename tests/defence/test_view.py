@@ -181,7 +181,7 @@ def test_fixed_noise_is_that_of_the_moment_when_the_view_was_made() -> None:
 
 @pytest.mark.parametrize("settings", [{"draws": 0}, {"draws": -1}, {"samples": 0}])
 def test_bad_numbers_get_one_clear_line(settings: dict[str, int]) -> None:
-    with pytest.raises(CarsoError, match="at least one draw and one sample, got") as error:
+    with pytest.raises(CarsoError, match="of a view must be at least 1, got") as error:
         defence().view("mean-logits", **settings)  # type: ignore[arg-type]
     assert "\n" not in str(error.value)
 

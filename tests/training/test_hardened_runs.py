@@ -331,7 +331,7 @@ def test_harden_from_scratch_predicts_and_repeats(bars: ImageData, learnt: nn.Mo
         ({"aggregation": "median"}, "aggregation must be one of"),
         ({"view": "released"}, "view must be one of"),
         ({"anchor": -1.0}, "anchor must be at least 0"),
-        ({"aggregation": "anchored", "anchor": float("inf")}, "anchor must be a weight"),
+        ({"aggregation": "anchored", "anchor": float("inf")}, "anchor must be finite"),
     ],
 )
 def test_what_harden_cannot_do_is_said_before_it_trains(
