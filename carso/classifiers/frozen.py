@@ -58,11 +58,17 @@ def usable(classifier: nn.Module) -> nn.Module:
             raise CarsoError(
                 f"the classifier is lazy, {name} has no shape yet: run it on a batch of images once"
             )
+    return classifier
+
+
+def refuse_meta(classifier: nn.Module) -> None:
+    """One line for a classifier that has shapes and no values: its size can be counted, it cannot
+    be run."""
+    for name, tensor in [*classifier.named_parameters(), *classifier.named_buffers()]:
         if tensor.is_meta:
             raise CarsoError(
                 f"the classifier is on the meta device, {name} has no values: load its weights"
             )
-    return classifier
 
 
 def uncompiled(module: nn.Module) -> nn.Module:

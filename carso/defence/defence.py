@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from carso.arguments import door, real, seed_number, whole
-from carso.classifiers.frozen import Frozen, freeze
+from carso.classifiers.frozen import Frozen, freeze, refuse_meta
 from carso.defence.aggregation import Reduction, aggregation, join
 from carso.defence.explanation import Explanation
 from carso.defence.representation import Representation
@@ -53,6 +53,7 @@ class Carso(nn.Module):
         if max_batch is not None:
             max_batch = whole("max_batch", max_batch, least=1)
         self.classifier = freeze(classifier)
+        refuse_meta(self.classifier)
         self.final_classifier: Frozen = (
             self.classifier if final_classifier is None else freeze(final_classifier)
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from carso.arguments import names
-from carso.classifiers.frozen import freeze, refuse_precision, uncompiled
+from carso.classifiers.frozen import freeze, refuse_meta, refuse_precision, uncompiled
 from carso.data import ImageData
 from carso.errors import CarsoError, reason
 
@@ -147,6 +147,7 @@ class Representation(nn.Module):
 
 def check_fit(classifier: nn.Module, data: ImageData, *, layers: Sequence[str]) -> None:
     """One clear line for a classifier that does not take these images, or knows other classes."""
+    refuse_meta(classifier)
     representation = Representation(classifier, layers)
     refuse_precision(classifier)
     reference = next(classifier.parameters(), torch.empty(0))

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.arguments import text
-from carso.classifiers.frozen import usable
+from carso.classifiers.frozen import refuse_meta, usable
 from carso.defence.defence import Carso
 from carso.distributed.processes import Processes
 from carso.errors import CarsoError, CarsoTypeError, reason
@@ -43,6 +43,7 @@ def judged(model: nn.Module, who: str) -> nn.Module:
             f"{type(model).__name__}"
         )
     model = model if isinstance(model, Carso) else usable(model)
+    refuse_meta(model)
     if any(p.is_floating_point() and p.dtype != torch.float32 for p in model.parameters()):
         raise CarsoError(f"{who} computes in float32: give it model.float()")
     return model
@@ -120,6 +121,7 @@ def check_memory(evaluation: Evaluation, chunk: int) -> None:
         return cast(Tensor, model(image.repeat(count, 1, 1, 1).requires_grad_(True)))
 
     with as_found(model), torch.random.fork_rng():
+        model.eval()  # a pass must not move batch-norm statistics
         each, base = need_of_an_image(forward)
     if defence is not None:
         each = each * samples // defence.samples

@@ -73,7 +73,7 @@ SCHEMAS: dict[str, dict[str, Types]] = {
         "threat.eps": NUMBER,
         "seed": int,
         "data": dict,
-        "data.sha256": str,
+        "data.sha256?": str,
         "verdict": str,
         "unreliable": (bool, list, str),
         "accuracy": dict,
@@ -87,6 +87,13 @@ SCHEMAS: dict[str, dict[str, Types]] = {
         "provenance": dict,
     },
 }
+WHAT_TO_DO = {
+    "a record of times": "; delete it",
+    "the choice of an anchor": "; delete it",
+    "a record of an evaluation": "; `carso evaluate` writes one",
+    "the description of a defence": "; `carso train` writes one",
+}
+"""What a message adds for some kinds."""
 WORDS: dict[Types, str] = {
     dict: "an object",
     list: "a list",
@@ -100,7 +107,7 @@ def read(path: Path, kind: str) -> dict[str, Any]:
     """The JSON object in `path`, which must be what `SCHEMAS` says of its `kind`."""
     found = files.read_json(path)
     if wrong := fault(found, SCHEMAS[kind]):
-        raise DamagedFileError(f"{path} is not {kind}: {wrong}")
+        raise DamagedFileError(f"{path} is not {kind}: {wrong}{WHAT_TO_DO.get(kind, '')}")
     return dict(found)
 
 

@@ -1,5 +1,6 @@
 """`carso evaluate NAME`: the right images, the right model, the right settings."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -177,7 +178,9 @@ def test_the_shipped_defence_is_evaluated_and_its_examples_tried_on_its_classifi
 
 def test_the_posterior_of_a_run_without_a_record_is_unknown(tmp_path: Path) -> None:
     assert posterior_kl(tmp_path) is None
-    (tmp_path / "purifier.json").write_text('{"history": []}', encoding="utf-8")
+    note = {"what": "purifier", "sha256": "", "history": []}
+    (tmp_path / "purifier.json").write_text(json.dumps(note), encoding="utf-8")
     assert posterior_kl(tmp_path) is None
-    (tmp_path / "purifier.json").write_text('{"history": [{"kl": 3}, {"kl": 0.5}]}')
+    note["history"] = [{"kl": 3}, {"kl": 0.5}]
+    (tmp_path / "purifier.json").write_text(json.dumps(note), encoding="utf-8")
     assert posterior_kl(tmp_path) == 0.5

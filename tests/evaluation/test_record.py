@@ -197,7 +197,6 @@ def edited(record: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("data.count", 1000, "data.count"),
         ("verdict", "All is well: 0.987 of 1000 images.", "verdict"),
         ("images.worst_right", "all", "worst_right"),
-        ("attacks", "none", "laid out"),
         ("diagnostics", [{}], "laid out"),
     ],
 )

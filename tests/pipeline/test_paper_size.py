@@ -71,7 +71,7 @@ def takes_a_step(stage: PurifierStage, clean: Tensor, eps: float) -> None:
     noise = torch.rand(clean.shape, generator=source) - 0.5
     mixed = (clean + 2 * eps * noise).clamp(0, 1)
     stage.purifier.train()
-    cost, divergence = stage.update(mixed, clean, 1.0, source).tolist()
+    cost, divergence = stage.update(mixed, clean, 1.0, source).values()
     # An untrained decoder says about 1/2 everywhere, which costs log 2 for each number of an image.
     assert 0.6 * clean.numel() < cost < 1.0 * clean.numel()
     assert 0 < divergence < float("inf")

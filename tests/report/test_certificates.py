@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from example_records import Reader, record
+from example_records import Reader
 
 from carso.errors import CarsoError
 from carso.evaluation.statistics import share
@@ -19,6 +19,7 @@ from carso.report.html import page
 from carso.report.write import rendered_files, write_report
 from carso.storage import files
 
+EVALUATED = Path(__file__).parents[2] / "docs" / "results" / "demo" / "classifier.json"
 RADIUS = [0.1, 0.4, 0.6, 0.0, 2.0]
 LABEL, SELECTED = [0, 1, 2, 3, 4], [0, 1, 2, 3, 0]
 
@@ -116,9 +117,10 @@ def test_a_page_of_certificates_alone() -> None:
 
 
 def test_report_takes_both_kinds_at_once(tmp_path: Path) -> None:
-    lines, paths = write_report(written(tmp_path, record(), certificate()), tmp_path / "report")
+    (made,) = written(tmp_path, certificate())
+    lines, paths = write_report([EVALUATED, made], tmp_path / "report")
     text = "\n".join(lines)
-    assert "The defence net labels" in text
+    assert "a classifier trained against attacks" in text
     assert "Certified accuracy against the L2 radius" in text
     assert "0.400 [" in text
     for path in paths:
