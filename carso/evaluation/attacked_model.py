@@ -190,7 +190,7 @@ def with_scores(model: nn.Module, image: Tensor, classes: int) -> nn.Module:
     """`model`, or, of one that answers in whole numbers, the same with scores that are floats."""
     try:
         with torch.no_grad():
-            answer = model(image)
+            answer = model.eval()(image)  # a look must not move batch-norm statistics
     except Exception:  # it takes no such images, which is said where they are tried
         return model
     real = not isinstance(answer, Tensor) or answer.is_floating_point() or answer.is_complex()

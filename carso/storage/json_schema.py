@@ -55,9 +55,9 @@ SCHEMAS: dict[str, dict[str, Types]] = {
     },
     "the settings of an unfinished evaluation": {
         "subject": dict,
-        "suite": dict,
-        "attacks": list,
-        "threat": dict,
+        "suite?": dict,
+        "attacks?": list,
+        "threat?": dict,
         "seed": int,
         "data": dict,
     },

@@ -126,7 +126,7 @@ def test_report_takes_both_kinds_at_once(tmp_path: Path) -> None:
     for path in paths:
         content = path.read_text(encoding="utf-8")
         assert "0.400 [" in content
-        assert "push" in content  # an attack of the evaluation
+        assert "margin@mean-logits" in content  # an attack of the evaluation
 
 
 def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:

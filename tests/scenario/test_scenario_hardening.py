@@ -114,6 +114,7 @@ def test_every_setting_of_hardening_changes_the_identity() -> None:
         "augment": "flip",
         "aggregation": "mean-logits",
         "attack_precision": "bfloat16",
+        "attack_loss": "margin",
     }
     for entry in fields(HardeningSettings):
         value = getattr(own, entry.name)
