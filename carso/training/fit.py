@@ -16,7 +16,7 @@ from torch import nn
 
 from carso import arguments
 from carso.classifiers import registry
-from carso.classifiers.frozen import freeze
+from carso.classifiers.frozen import Frozen, freeze, refuse_meta
 from carso.classifiers.sanity import refuse_chance
 from carso.data import ImageData
 from carso.defence.layers import chosen_layers
@@ -46,6 +46,13 @@ def asked(
         )
     names = layers if layers == "auto" else arguments.names("layers", layers)
     return names, arguments.seed_number(seed), arguments.device(device)
+
+
+def ready(classifier: nn.Module, place: torch.device) -> Frozen:
+    """The classifier, frozen in place, where it is to work."""
+    frozen = freeze(classifier)
+    refuse_meta(frozen)
+    return registry.placed(frozen, place)
 
 
 @arguments.door
@@ -86,7 +93,7 @@ def fit(
     if kind in KINDS:
         own = [field.name for field in fields(KINDS[kind])]
         arguments.refuse_unknown("fit", shape, [*inspect.signature(fit).parameters, *own])
-    frozen = registry.placed(freeze(classifier), place)
+    frozen = ready(classifier, place)
     layers = chosen_layers(frozen, data.image_shape, layers)
     scenario = fitting_scenario(
         layers=layers,
@@ -147,7 +154,7 @@ def harden(
     if start is not None:
         refuse_no_purifier(start)
         settings = {"start": "purifier"} | settings
-    frozen = registry.placed(freeze(classifier), place)
+    frozen = ready(classifier, place)
     layers = chosen_layers(frozen, data.image_shape, layers)
     chosen = hardening_scenario(
         parser.read(str(arguments.place("scenario", scenario))),
