@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from carso import arguments
 from carso.certification.certificate import Certificate, Smoothing, certify_image
 from carso.certification.certificate_record import assembled
-from carso.certification.smoothing import Labels, Votes, labels_of
+from carso.certification.smoothing import Votes
+from carso.defence.noisy_labels import Labels, labels_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import silent

@@ -10,37 +10,11 @@ a candidate of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
-from carso.defence.aggregation import view_mean_logits
-from carso.defence.defence import Carso
+from carso.defence.noisy_labels import Labels
 from carso.randomness import generator
-
-Labels = Callable[[Tensor, Generator], Tensor]
-"""Noisy images (B, C, H, W), not clipped, and a source of the model's own noise, to labels (B,)."""
-
-
-def labels_of(model: nn.Module) -> Labels:
-    """How `model` labels noisy images, one draw of its own noise for each.
-
-    A `Carso` is asked for one candidate per image. It refuses images outside [0, 1] elsewhere;
-    here they are what it must take: the theorem is about noise that nothing cuts.
-    """
-    if isinstance(model, Carso):
-
-        def candidate_labels(images: Tensor, noise: Generator) -> Tensor:
-            return model.four_steps(images, view_mean_logits, noise, 1).argmax(dim=1)
-
-        return candidate_labels
-
-    def plain_labels(images: Tensor, noise: Generator) -> Tensor:
-        scores: Tensor = model(images)
-        return scores.argmax(dim=1)
-
-    return plain_labels
 
 
 class Votes:

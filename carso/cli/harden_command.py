@@ -45,6 +45,10 @@ def harden(
     any_accuracy: AnyAccuracyOption = False,
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    against: Annotated[str, typer.Option(help="attacks, or noise (for certificates).")] = "",
+    sigma: Annotated[
+        float | None, typer.Option(help="Deviation of that noise, on the [0, 1] pixel scale.")
+    ] = None,
     preset: PresetOption = "",
     run: RunOption = None,
     on: OnOption = "",
@@ -72,6 +76,8 @@ def harden(
         layers=listed("--layers", layers),
         eps=eps,
         epochs=epochs,
+        against=against,
+        sigma=sigma,
     )
     run_scenario(
         settings,

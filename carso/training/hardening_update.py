@@ -19,6 +19,7 @@ from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
 from carso.defence.aggregation import join
 from carso.defence.defence import Carso
+from carso.defence.noisy_labels import noisy
 from carso.distributed.processes import Processes
 from carso.machine.timing import ratio
 from carso.purifiers.base import TrainablePurifier, as_module
@@ -81,7 +82,8 @@ class HardeningUpdate:
         if self.hardening.replays:
             return 2  # of each update: the attack's and the weights', from one forward pass
         both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
-        return self.hardening.attack_steps + 1 + both
+        steps = 0 if self.hardening.against == "noise" else self.hardening.attack_steps
+        return steps + 1 + both
 
     def updates(
         self, images: Tensor, labels: Tensor, source: Generator, *, weight: float
@@ -176,7 +178,9 @@ class HardeningUpdate:
         return found.cpu()
 
     def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
-        """The images, attacked through a view of the defence as it stands."""
+        """The images, attacked through a view of the defence as it stands, or under noise."""
+        if self.hardening.against == "noise":
+            return noisy(images, self.hardening.sigma * self.grown(), source)
         self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
         settings, threat = self.hardening, self.threat_now()
         scores = self.defence.view(settings.view)
@@ -229,10 +233,13 @@ class HardeningUpdate:
 
     def threat_now(self) -> Threat:
         """The ball of the training attacks, which grows over the first epochs where asked."""
+        return self.training_threat.scaled(self.grown())
+
+    def grown(self) -> float:
+        """The share of their full size that attacks or noise have by now."""
         growing = self.updates_in(self.hardening.eps_epochs)
         grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
-        share = min(1.0, grown / growing) if growing else 1.0
-        return self.training_threat.scaled(share)
+        return min(1.0, grown / growing) if growing else 1.0
 
     def loss(
         self, images: Tensor, attacked: Tensor, labels: Tensor

@@ -13,8 +13,9 @@ from carso.certification.certificate import (
     certified_accuracy,
     certify_image,
 )
-from carso.certification.smoothing import Labels, Votes, labels_of
+from carso.certification.smoothing import Votes
 from carso.defence.defence import Carso
+from carso.defence.noisy_labels import Labels, labels_of
 from carso.errors import CarsoError
 
 SHAPE = (1, 4, 4)
