@@ -114,6 +114,7 @@ def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
         "cifar10-small",
         "cifar100",
         "fashion",
+        "fashion-certified",
         "fashion-retrofit",
         "fashion-retrofit-unet",
         "tinyimagenet",

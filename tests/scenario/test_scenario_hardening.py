@@ -144,12 +144,18 @@ def test_the_papers_attacks_and_training_come_together(left_out: str) -> None:
     assert "training" in message
 
 
-@pytest.mark.parametrize("key", ["epochs", "attack_step_size"])
-def test_a_missing_key_is_named(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("epochs", "hardening lacks the key 'epochs'"),
+        ("attack_step_size", "attack_step_size must be above 0"),
+    ],
+)
+def test_a_missing_key_is_named(key: str, says: str) -> None:
     lines = [line for line in HARDENING.splitlines() if not line.startswith(f"{key} =")]
     text = TOP + "\n".join(lines)
     message = mistake(text)
-    assert f"line {line_of(text, '[hardening]')}: hardening lacks the key {key!r}" in message
+    assert f"line {line_of(text, '[hardening]')}: {says}" in message
 
 
 @pytest.mark.parametrize(
