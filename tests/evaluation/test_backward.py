@@ -78,15 +78,14 @@ def test_an_infinite_score_of_the_other_spoils_nothing(
     assert gradient(both, images, labels).isfinite().all()
 
 
-@pytest.mark.parametrize(("suite", "noise"), [("tiny", 0.0), ("tiny", 0.01), ("standard", 0.0)])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
 def test_it_breaks_what_hides_its_gradient(
-    suite: str, noise: float, classifier: nn.Module, images: Tensor, labels: Tensor
+    noise: float, classifier: nn.Module, images: Tensor, labels: Tensor
 ) -> None:
     model, images, labels = Steps(classifier, noise), images[:4], labels[:4]
-    settings: dict[str, Any] = {"eps": 0.1, "suite": suite, "draws": 3}
+    settings: dict[str, Any] = {"eps": 0.1, "suite": "tiny", "draws": 3, "samples": 4}
     plain = carso.evaluate(classifier, images, labels, **settings)
-    masked = carso.evaluate(model, images, labels, attacks=["apgd-ce@mean-logits"] if
-                            suite == "tiny" else (), **settings)  # fmt: skip
+    masked = carso.evaluate(model, images, labels, attacks=["apgd-ce@mean-logits"], **settings)
     found = carso.evaluate(
         model, images, labels, backward=ThroughSteps(classifier, noise), **settings
     )
