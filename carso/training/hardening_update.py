@@ -25,7 +25,7 @@ from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.classifier_stage import average
 from carso.training.epoch_cursor import batches_in
 from carso.training.loop import FIRST_STEPS
