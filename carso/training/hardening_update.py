@@ -231,7 +231,7 @@ class HardeningUpdate:
         """The ball of the training attacks, which grows over the first epochs where asked."""
         growing = self.updates_in(self.hardening.eps_epochs)
         grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
-        share = min(1.0, grown / growing) if growing else 1.0
+        share = min(1.0, max(1.0, grown) / growing) if growing else 1.0  # measured before it grows
         return self.training_threat.scaled(share)
 
     def loss(
