@@ -26,7 +26,7 @@ from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.classifier_stage import average
 from carso.training.epoch_cursor import batches_in
 from carso.training.loop import FIRST_STEPS
@@ -239,7 +239,7 @@ class HardeningUpdate:
         """The share of their full size that attacks or noise have by now."""
         growing = self.updates_in(self.hardening.eps_epochs)
         grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
-        return min(1.0, grown / growing) if growing else 1.0
+        return min(1.0, max(1.0, grown) / growing) if growing else 1.0  # measured before it grows
 
     def loss(
         self, images: Tensor, attacked: Tensor, labels: Tensor
