@@ -20,6 +20,7 @@ from carso.defence.layers import layers_for
 from carso.defence.on_disk import describe, in_use, purifier_of
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
+from carso.errors import CarsoError
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.purifiers.base import TrainablePurifier
 from carso.scenario.purifier_settings import KINDS

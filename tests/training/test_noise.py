@@ -191,7 +191,7 @@ def test_sigma_reaches_every_stage_that_has_noise(tmp_path: Path) -> None:
 def test_a_classifier_alone_on_noise(bars: ImageData, tmp_path: Path) -> None:
     """Trained through the same loop, it is there for --bare, and better under noise."""
     found = {}
-    for method, sigma in (("clean", 0.0), ("noise", 0.3)):
+    for method, sigma in (("clean", 0.0), ("noise", 0.8)):
         settings = ClassifierTrainingSettings(
             method=method, sigma=sigma, epochs=12, batch_size=16, learning_rate=0.1, average=0.0
         )
@@ -205,7 +205,7 @@ def test_a_classifier_alone_on_noise(bars: ImageData, tmp_path: Path) -> None:
         assert trained is None
         network = stored(folder, None, CPU).classifier
         found[method] = accuracy_under_noise(
-            network, bars.validation, CPU, sigma=0.3, source=generator(0, "v")
+            network, bars.validation, CPU, sigma=0.8, source=generator(0, "v")
         )
     assert found["noise"] > found["clean"] + 0.05
     with pytest.raises(CarsoError, match="not finished"):
