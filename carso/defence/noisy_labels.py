@@ -14,8 +14,10 @@ from carso.defence.aggregation import view_mean_logits
 from carso.defence.defence import Carso
 from carso.randomness import normal
 
+Scores = Callable[[Tensor, Generator], Tensor]
+"""Noisy images (B, C, H, W), not clipped, and a source of the model's own noise, to (B, K)."""
 Labels = Callable[[Tensor, Generator], Tensor]
-"""Noisy images (B, C, H, W), not clipped, and a source of the model's own noise, to labels (B,)."""
+"""The same, to labels (B,)."""
 
 
 def noisy(images: Tensor, sigma: float, source: Generator) -> Tensor:
@@ -23,18 +25,15 @@ def noisy(images: Tensor, sigma: float, source: Generator) -> Tensor:
     return images + sigma * normal(tuple(images.shape), images, source)
 
 
-def labels_of(model: nn.Module) -> Labels:
-    """How `model` labels noisy images, one draw of its own noise for each: a `Carso` is asked for
-    one candidate per image."""
+def scores_of(model: nn.Module) -> Scores:
+    """The logits that `model` gives to noisy images, one draw of its own noise for each: a `Carso`
+    is asked for one candidate per image."""
     if isinstance(model, Carso):
+        return lambda images, noise: model.four_steps(images, view_mean_logits, noise, 1)
+    return lambda images, noise: model(images)
 
-        def candidate_labels(images: Tensor, noise: Generator) -> Tensor:
-            return model.four_steps(images, view_mean_logits, noise, 1).argmax(dim=1)
 
-        return candidate_labels
-
-    def plain_labels(images: Tensor, noise: Generator) -> Tensor:
-        scores: Tensor = model(images)
-        return scores.argmax(dim=1)
-
-    return plain_labels
+def labels_of(model: nn.Module) -> Labels:
+    """How `model` labels noisy images, one draw of its own noise for each."""
+    scores = scores_of(model)
+    return lambda images, noise: scores(images, noise).argmax(dim=1)
