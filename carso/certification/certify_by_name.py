@@ -59,5 +59,7 @@ def trained_on(scenario: Scenario, name: str, *, bare: bool) -> float:
     stage = scenario.classifier.training if bare else scenario.hardening
     if stage is None or not stage.sigma:
         what = f"the classifier of {name}" if bare else name
-        raise CarsoError(f"--sigma is missing, and {what} was trained on no noise that would say it")
+        raise CarsoError(
+            f"--sigma is missing, and {what} was trained on no noise that would say it"
+        )
     return stage.sigma
