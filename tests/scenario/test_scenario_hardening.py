@@ -116,7 +116,13 @@ def test_every_setting_of_hardening_changes_the_identity() -> None:
         "attack_precision": "bfloat16",
         "attack_loss": "margin",
     }
+    noise = replace(scenario, hardening=replace(own, against="noise", sigma=0.5))
+    louder = replace(scenario, hardening=replace(own, against="noise", sigma=0.75))
+    found = [distinct(one) for one in (scenario, noise, louder)]
+    assert all(found.count(one) == 1 for one in found)
     for entry in fields(HardeningSettings):
+        if entry.name in ("against", "sigma"):
+            continue  # they only go together: see above
         value = getattr(own, entry.name)
         other = others.get(entry.name, value + 1 if isinstance(value, int) else 0.75)
         changed = replace(scenario, hardening=replace(own, **{entry.name: other}))
