@@ -45,6 +45,10 @@ def harden(
     any_accuracy: AnyAccuracyOption = False,
     eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    start: Annotated[
+        str,
+        typer.Option(help="Begin from the purifier of this run, shipped defence or weight file."),
+    ] = "",
     preset: PresetOption = "",
     run: RunOption = None,
     on: OnOption = "",
@@ -72,6 +76,7 @@ def harden(
         layers=listed("--layers", layers),
         eps=eps,
         epochs=epochs,
+        start=start,
     )
     run_scenario(
         settings,

@@ -38,6 +38,7 @@ def hardening_of_file(
     layers: Sequence[str] = (),
     eps: float | None = None,
     epochs: int | None = None,
+    start: str = "",
 ) -> Scenario:
     """What `carso harden` trains: `scenario`'s purifier around the classifier in a file."""
     if not classifier.is_file():
@@ -46,6 +47,8 @@ def hardening_of_file(
     if code and not layers:
         layers = AUTO
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    if start:
+        changes["start"] = start
     threat = None if eps is None else scenario.threat.with_eps(eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
     scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
