@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from carso.attacks.base import Model, verified
-from carso.threats.base import Threat
+from carso.attacks.attack import Model, verified
+from carso.threats.threat import Threat
 from carso.training.mixing import leads
 
 

@@ -25,7 +25,8 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     PurifierTrainingSettings,
 )
-from carso.threats.base import Threat
+from carso.threats.norms import threat_asked
+from carso.threats.threat import Threat
 
 HARDENED = "fashion-retrofit"
 """The scenario whose purifier and [hardening] serve where no other is named."""
@@ -37,6 +38,7 @@ def hardening_of_file(
     *,
     layers: Sequence[str] = (),
     eps: float | None = None,
+    norm: str = "",
     epochs: int | None = None,
     start: str = "",
 ) -> Scenario:
@@ -49,7 +51,7 @@ def hardening_of_file(
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     if start:
         changes["start"] = start
-    threat = None if eps is None else scenario.threat.with_eps(eps)
+    threat = threat_asked(scenario.threat, norm, eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
     scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
     return hardening_scenario(scenario, name=name, layers=layers, threat=threat, **changes)
