@@ -96,7 +96,7 @@ def adaptive(seed: int, samples: int) -> Suite:
     )
     last = (
         apgd("dlr-targeted", 100, fixed, targets=9),
-        refine(60, 3, 4, AttackedView(samples=many)),
+        refine(40, 2, 12, AttackedView(samples=many)),
         black_box(1000),
     )
     return Suite(
