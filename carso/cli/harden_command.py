@@ -52,6 +52,10 @@ def harden(
     sigma: Annotated[
         float | None, typer.Option(help="Deviation of that noise, on the [0, 1] pixel scale.")
     ] = None,
+    start: Annotated[
+        str,
+        typer.Option(help="Begin from the purifier of this run, shipped defence or weight file."),
+    ] = "",
     preset: PresetOption = "",
     run: RunOption = None,
     on: OnOption = "",
@@ -82,6 +86,7 @@ def harden(
         epochs=epochs,
         against=against,
         sigma=sigma,
+        start=start,
     )
     run_scenario(
         settings,

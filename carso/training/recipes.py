@@ -42,6 +42,7 @@ def hardening_of_file(
     epochs: int | None = None,
     against: str = "",
     sigma: float | None = None,
+    start: str = "",
 ) -> Scenario:
     """What `carso harden` trains: `scenario`'s purifier around the classifier in a file."""
     if not classifier.is_file():
@@ -49,7 +50,12 @@ def hardening_of_file(
     code = classifier.suffix == ".py"
     if code and not layers:
         layers = AUTO
-    asked = {"epochs": epochs, "against": against or None, "sigma": sigma}
+    asked = {
+        "epochs": epochs,
+        "against": against or None,
+        "sigma": sigma,
+        "start": start or None,
+    }
     changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     threat = threat_asked(scenario.threat, norm, eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
