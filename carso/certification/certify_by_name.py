@@ -33,6 +33,8 @@ def certify_by_name(
 ) -> dict[str, Any]:
     """The certificates of a shipped defence or of a run; with `bare`, of its classifier alone.
     Without a `sigma`, under the noise that it was trained on."""
+    if bare and hardened is not None:
+        raise CarsoError("--unhardened chooses a purifier, and --bare has none: give one of them")
     chosen = {} if bare else {"hardened": hardened, "seed": seed}
     model, known = named_model(name, bare=bare, classifier=classifier, device=device, **chosen)
     if sigma is None:
