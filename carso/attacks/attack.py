@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Generator, Tensor
 
 from carso.errors import CarsoError
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 Model = Callable[[Tensor], Tensor]
 """Anything that maps images (B, C, H, W) in [0, 1] to one score per class (B, K)."""
@@ -35,6 +35,8 @@ class AttackFacts:
     direct_steps: int = 0
     """Steps of a direct attack on what is judged, which the diagnosis "more effort" has to outdo;
     0: it is none."""
+    starts: bool = False
+    """It takes `start`, the worst examples so far (B, C, H, W), as one argument more."""
 
 
 class Attack(Protocol):
