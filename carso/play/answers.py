@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from carso.attacks.base import Model
+from carso.attacks.attack import Model
 from carso.attacks.margin import Margin
 from carso.data.image_files import described
 from carso.defence.on_disk import Deployed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from carso.attacks.base import Model
+from carso.attacks.attack import Model
 from carso.attacks.margin import margins
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from carso.errors import CarsoError
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
-from carso.threats.registry import THREATS
+from carso.threats.norms import THREATS
 
 MOST_BYTES = 2_000_000
 """Of a request; an image of any shipped defence is far below."""
