@@ -54,9 +54,8 @@ def main() -> None:
         print(json.dumps(found, indent=1))
         return
     for aim in ("classifier", "defence"):
-        print(
-            f"{aim:12} {found[aim]['seconds']:.2f} s, {found[aim]['processor_seconds']:.2f} s of a core"
-        )
+        clock, processor = found[aim]["seconds"], found[aim]["processor_seconds"]
+        print(f"{aim:12} {clock:.2f} s, {processor:.2f} s of a core")
 
 
 if __name__ == "__main__":
