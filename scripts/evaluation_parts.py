@@ -30,7 +30,7 @@ def demo_beside() -> str:
         "classifier": ("fashion-bare-adaptive", "the robust classifier"),
         "hardened": ("fashion-hardened-adaptive", "the hardened defence around it"),
         "adaptive": ("fashion-adaptive", "the paper's"),
-        "retrofit": ("fashion-retrofit-adaptive", "the retrofit"),
+        "retrofit": ("fashion-retrofit-unet-adaptive", "the retrofit"),
     }
     words = []
     for short, (name, what) in shown.items():
