@@ -118,8 +118,10 @@ def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
         "fashion",
         "fashion-anchored-unet",
         "fashion-certified",
+        "fashion-flow",
         "fashion-retrofit",
         "fashion-retrofit-unet",
+        "fashion-unet",
         "tinyimagenet",
     ]
 
