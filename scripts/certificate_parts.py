@@ -113,14 +113,17 @@ def trainings() -> str:
         kind, sigma = path.stem.removeprefix("fashion-").rsplit("-", 1)
         rows.append(
             f"| {kind} | {sigma} | {epochs} | {seconds / 60:.0f} min | "
-            f"{last['validation_accuracy']:.3f} | {last['validation_noise_accuracy']:.3f} |"
+            f"{last['validation_accuracy']:.4f} | {last['validation_noise_accuracy']:.4f} |"
         )
     return table("| what | sigma | epochs | took | clean | single draws under noise |", rows)
 
 
 def attacked() -> str:
     """What attacks inside the certificates came to."""
-    found = record(CERTIFICATES / "attacks" / "fashion-certified.json")
+    path = CERTIFICATES / "attacks" / "fashion-certified.json"
+    if not path.exists():
+        return "At this size: not run yet."
+    found = record(path)
     sentence = (
         f"{found['attacked']} certified images, each attacked by {found['attack']['steps']} steps "
         f"of PGD within its own radius: {found['fell']} fell, and of {found['another_leads']} "
