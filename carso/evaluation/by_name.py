@@ -20,8 +20,8 @@ from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
 from carso.scenario.parser import as_table
 from carso.storage import json_schema
-from carso.threats.base import Threat
-from carso.threats.registry import threat_of
+from carso.threats.norms import threat_of
+from carso.threats.threat import Threat
 from carso.training.train import load_data
 
 SPLITS = ("test", "validation")

@@ -40,8 +40,8 @@ from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.resume import FinishedResults, begun
 from carso.storage import files
 from carso.storage.provenance import provenance
-from carso.threats.base import Threat
-from carso.threats.registry import DEFAULT, threat_of
+from carso.threats.norms import DEFAULT, threat_of
+from carso.threats.threat import Threat
 
 CHUNK = 100
 DRAWS = 5

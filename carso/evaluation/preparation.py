@@ -23,7 +23,7 @@ from carso.evaluation.suites import by_queries, for_classes, for_classifier, for
 from carso.evaluation.suites import suite as suite_called
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.randomness import generator, seeded
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 def check_request(model: nn.Module, *, suite: str | Suite, name: str | None) -> nn.Module:

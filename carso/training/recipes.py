@@ -25,7 +25,7 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     PurifierTrainingSettings,
 )
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 HARDENED = "fashion-retrofit"
 """The scenario whose purifier and [hardening] serve where no other is named."""

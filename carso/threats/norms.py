@@ -6,9 +6,9 @@ from typing import Any
 
 from carso.arguments import shown, text
 from carso.errors import CarsoError, CarsoTypeError
-from carso.threats.base import Threat
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
+from carso.threats.threat import Threat
 
 THREATS: dict[str, type[Linf] | type[L2]] = {"Linf": Linf, "L2": L2}
 DEFAULT = "Linf"
