@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmark_parts import BENCHMARK_PARTS
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
 from hardening_parts import GROUPS, HARDENING_PARTS
+from museum_parts import MUSEUM_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
 from reproduced_parts import REPRODUCED_PARTS
@@ -34,6 +35,7 @@ PARTS = {
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
+    **MUSEUM_PARTS,
 }
 PAGES = (
     ROOT / "README.md",

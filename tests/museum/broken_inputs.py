@@ -58,7 +58,7 @@ class Compressed(Before):
 
 
 class Smoothed(Before):
-    """The image of smaller total variation near to this one, found by a solver without gradients."""
+    """A near image of smaller total variation, found by a solver without gradients."""
 
     def change(self, images: Tensor) -> Tensor:
         with torch.enable_grad():
