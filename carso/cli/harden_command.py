@@ -14,7 +14,9 @@ from carso.cli.options import (
     DeviceOption,
     DevicesOption,
     DownloadOption,
+    EpsOption,
     NodesOption,
+    NormOption,
     OnOption,
     OversubscribeOption,
     PrecisionOption,
@@ -43,7 +45,8 @@ def harden(
         typer.Option(help="Layers that the purifier reads (a,b,c), or auto."),
     ] = "",
     any_accuracy: AnyAccuracyOption = False,
-    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    eps: EpsOption = None,
+    norm: NormOption = "",
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
     preset: PresetOption = "",
     run: RunOption = None,
@@ -71,6 +74,7 @@ def harden(
         classifier,
         layers=listed("--layers", layers),
         eps=eps,
+        norm=norm,
         epochs=epochs,
     )
     run_scenario(

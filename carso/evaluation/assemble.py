@@ -143,6 +143,8 @@ def verdict_sentence(record: dict[str, Any]) -> str:
     worst, clean = Proportion(**accuracy["worst"]), Proportion(**accuracy["clean"])
     attacks = record["attacks"]
     by = f"the worst of {len(attacks)} attacks" if len(attacks) > 1 else attacks[0]["name"]
+    if subject.get("backward"):
+        by += f", which followed the gradients of {subject['backward']},"
     who = "classifier" if subject["kind"] == "classifier" else "defence"
     if subject["name"] != who:
         who += f" {subject['name']}"

@@ -51,6 +51,15 @@ def threat_of(
     return threat
 
 
+def threat_asked(own: Threat, norm: str, eps: float | None) -> Threat:
+    """The threat of a scenario, or what is asked for instead."""
+    if norm and norm != own.norm:
+        if eps is None:
+            raise CarsoError(f"--norm {norm} needs an --eps: {own.eps:g} is meant in {own.norm}")
+        return threat_of(norm=norm, eps=eps)
+    return own if eps is None else own.with_eps(eps)
+
+
 def as_table(threat: Threat) -> dict[str, Any]:
     """[threat] of a scenario. The default norm is not said, so that what was made before there
     was a choice is still the same."""
