@@ -37,7 +37,7 @@ from carso.storage.provenance import provenance
 from carso.threats.linf import Linf
 
 MUSEUM = RESULTS / "museum"
-WORK = ROOT / "records" / "museum"
+WORK = ROOT / "runs" / "museum"
 Found = dict[str, Any]
 
 

@@ -43,6 +43,8 @@ class Exhibit:
     random: bool = False
     samples: int = 0
     """Passes that our attacks average; 0: measured."""
+    gradients: bool = True
+    """Whether its scores can be differentiated at all."""
     honest: bool = False
     robust_only: bool = False
     """Built around the adversarially trained classifier alone."""
@@ -92,7 +94,7 @@ BROKEN = (
     ),
     Exhibit(
         name="thermometer", build=around(Thermometer), what="pixels as bits over thresholds",
-        papers="Buckman et al. 2018; Athalye et al. 2018",
+        papers="Buckman et al. 2018; Athalye et al. 2018", gradients=False,
     ),
     Exhibit(
         name="jpeg", build=around(Compressed), what="rounded cosine coefficients of blocks",
@@ -100,7 +102,7 @@ BROKEN = (
     ),
     Exhibit(
         name="total-variation", build=around(Smoothed), what="smoothed by a solver, no gradient",
-        papers="Guo et al. 2018; Athalye et al. 2018",
+        papers="Guo et al. 2018; Athalye et al. 2018", gradients=False,
     ),
     Exhibit(
         name="resizing", build=around(Resized), what="random size and place",
@@ -132,7 +134,7 @@ BROKEN = (
     ),
     Exhibit(
         name="labels", build=around(Labels), what="labels without scores",
-        papers="Papernot et al. 2017; Brendel et al. 2018",
+        papers="Papernot et al. 2017; Brendel et al. 2018", gradients=False,
     ),
     Exhibit(
         name="memory", what="a constant for the right class of images it knows",

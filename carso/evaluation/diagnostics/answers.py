@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from carso.attacks.margin import margins
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
 from carso.evaluation.diagnostics.slopes import noise_held, nothing_stands
-from carso.evaluation.statistics import percent
+from carso.evaluation.statistics import cosine, percent
 
 ALONE = 10
 """So many images are also shown one by one."""
 UNALIKE = 0.1
 """Of the median margin; a larger difference of scores is another answer."""
+ALIKE = 0.7
+"""Cosine of natural images and themselves moved by a pixel, at least."""
 KNOWN = 0.5
 """An image moved by a pixel keeps more than this of its margin."""
 
@@ -55,6 +57,9 @@ def memory(context: DiagnosticContext) -> Diagnosis:
     with noise_held(context) as (model, images, labels):
         if not len(images):
             return nothing_stands("memory")
+        if not smooth(images):
+            words = "Neighbouring pixels are not alike: a moved image would be another."
+            return Diagnosis(name="memory", ok=None, verdict=words)
         own, moved = (float(each.median()) for each in leads(model, images, labels))
     kept = moved / max(own, 1e-12)
     words = (
@@ -65,6 +70,13 @@ def memory(context: DiagnosticContext) -> Diagnosis:
         words += " It knows these very images: the figure says nothing of others."
     figures = {"own": own, "moved": moved, "images": len(images)}
     return Diagnosis(name="memory", ok=kept >= KNOWN, verdict=words, figures=figures)
+
+
+def smooth(images: Tensor) -> bool:
+    """Whether images are like themselves when they are moved by a pixel."""
+    centred = images - images.mean(dim=(1, 2, 3), keepdim=True)
+    moved = centred.roll(1, dims=3)
+    return float(cosine(centred, moved).mean()) > ALIKE
 
 
 @torch.no_grad()

@@ -18,15 +18,15 @@ from carso.threats.threat import Threat
 NEIGHBOURS = 8
 SPREAD = 0.5
 """The standard deviation of neighbours around an image, as a share of eps in every pixel."""
-STEPS = 20
 
 
 def neighbourhood(context: DiagnosticContext) -> Diagnosis:
     """The gradient averaged over random neighbours, which a rough surface does not hide."""
-    attack = SmoothedMargin(steps=STEPS, neighbours=NEIGHBOURS, spread=SPREAD)
+    steps = max(1, context.plan.effort.steps // 2)
+    attack = SmoothedMargin(steps=steps, neighbours=NEIGHBOURS, spread=SPREAD)
     broken, tried = breaks(context, attack, "neighbourhood")
     words = (
-        f"{STEPS} steps along gradients averaged over {NEIGHBOURS} random neighbours break "
+        f"{steps} steps along gradients averaged over {NEIGHBOURS} random neighbours break "
         f"{broken} of {tried} images that the attacks left standing."
     )
     ok = broken / context.count <= slack(context.count)
@@ -48,10 +48,11 @@ def inside(context: DiagnosticContext) -> Diagnosis:
         words = "No part of the model is a classifier of images in a wrapper."
         return Diagnosis(name="inside", ok=None, verdict=words)
     name, module = part
-    attack = OnSurrogate(surrogate=Within(whole, module), attack=Margin(steps=2 * STEPS))
+    steps = context.plan.effort.steps
+    attack = OnSurrogate(surrogate=Within(whole, module), attack=Margin(steps=steps))
     broken, tried = breaks(context, attack, "inside")
     words = (
-        f"{2 * STEPS} steps along the gradient of its part {name}, past all that is before and "
+        f"{steps} steps along the gradient of its part {name}, past all that is before and "
         f"after, break {broken} of {tried} images that the attacks left standing."
     )
     ok = broken / context.count <= slack(context.count)
@@ -92,25 +93,32 @@ class SmoothedMargin:
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
     ) -> Tensor:
+        few = max(1, len(images) // self.neighbours)  # so that neighbours take no more memory
+        parts = zip(images.split(few), labels.split(few), strict=True)
+        found = [self.descended(model, *part, threat, generator) for part in parts]
+        return verified(torch.cat(found), images, threat)
+
+    def descended(
+        self, model: Model, images: Tensor, labels: Tensor, threat: Threat, generator: Generator
+    ) -> Tensor:
+        """The worst of all points that were met, by the margin at the point itself."""
         worst = WorstSoFar(model, images, labels)
         everything = torch.arange(len(images), device=images.device)
-        pixels = images[0].numel()
-        size = self.spread * threat.eps / (1 if threat.norm == "Linf" else pixels**0.5)
+        size = self.spread * threat.eps
+        if threat.norm != "Linf":
+            size /= images[0].numel() ** 0.5
 
         def smooth(points: Tensor) -> Tensor:
-            if not points.requires_grad:
-                return model(points)
+            worst.offer(points.detach(), everything)
             around = points.repeat(self.neighbours, 1, 1, 1)
             noise = size * normal(tuple(around.shape), around, generator)
             scores = model((around + noise).clamp(0, 1))
-            mean: Tensor = scores.view(self.neighbours, len(points), -1).mean(dim=0)
-            worst.offer(points.detach(), everything)
-            return mean
+            return scores.view(self.neighbours, len(points), -1).mean(dim=0)
 
         start = threat.random_start(images, generator)
         for found in Margin(steps=self.steps).descend(smooth, start, images, labels, threat):
             worst.offer(found, everything)
-        return verified(worst.examples, images, threat)
+        return worst.examples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,14 +152,19 @@ class Within(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         shown: list[Tensor] = []
-        handle = self.part.register_forward_pre_hook(lambda _, given: shown.append(given[0]))
+
+        def watch(part: nn.Module, given: tuple[Any, ...]) -> None:
+            if given and is_like(given[0], images):
+                shown.append(given[0].detach())
+
+        handle = self.part.register_forward_pre_hook(watch)
         try:
             with torch.no_grad():
                 self.model(images.detach())
         finally:
             handle.remove()
-        scores = [self.part(carried(one.detach(), images)) for one in shown]
-        return torch.stack(scores).view(-1, len(images), scores[0].shape[1]).mean(dim=0)
+        scores = torch.cat([self.part(carried(one, images)) for one in shown])
+        return scores.view(-1, len(images), scores.shape[1]).mean(dim=0)
 
 
 def carried(shown: Tensor, images: Tensor) -> Tensor:
@@ -190,21 +203,21 @@ def classifier_within(model: nn.Module, images: Tensor) -> tuple[str, nn.Module]
         if name in seen:
             given, made = seen[name]
             if not (same(given, images) and same(made, scores)):
-                return name.removeprefix("classifier."), parts[name]
+                return name.rpartition(".")[2], parts[name]
     return None
 
 
 def is_classification(given: Any, made: Any, images: Tensor) -> bool:
     """Whether a part makes one row of scores of each image-like thing."""
-    return (
-        isinstance(given, Tensor)
-        and isinstance(made, Tensor)
-        and given.ndim == 4
-        and made.ndim == 2
-        and len(given) == len(made)
-        and len(given) % len(images) == 0
-        and given.shape[1] % images.shape[1] == 0
-    )
+    rows = isinstance(made, Tensor) and made.ndim == 2 and made.is_floating_point()
+    return rows and is_like(given, images) and len(given) == len(made)
+
+
+def is_like(given: Any, images: Tensor) -> bool:
+    """Whether it is images, or some of each, of any size and of as many channels or a multiple."""
+    if not isinstance(given, Tensor) or given.ndim != 4 or not len(given):
+        return False
+    return len(given) % len(images) == 0 and given.shape[1] % images.shape[1] == 0
 
 
 def same(first: Tensor, second: Tensor) -> bool:
