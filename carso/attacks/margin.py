@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,34 +89,60 @@ class Margin:
             if not len(index):
                 break
             start = threat.random_start(images[index], generator)
-            for found in self.descend(model, start, images[index], labels[index], threat):
+            descent = Descent(self.steps, self.step_share, self.momentum)
+            slope = slope_of(model, partial(margins, labels=labels[index]))
+            for found in descent(slope, start, images[index], threat):
                 worst.offer(found, index)
         return verified(worst.examples, images, threat)
 
-    def descend(
-        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, threat: Threat
+
+Lead = Callable[[Tensor], Tensor]
+"""What is to be lowered, (B,), of scores (B, K)."""
+Slope = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Of points (B, C, H, W): their lead, (B,), and its gradient."""
+
+
+def slope_of(model: Model, lead: Lead) -> Slope:
+    """The lead and its gradient, by one pass of `model`."""
+
+    def slope(points: Tensor) -> tuple[Tensor, Tensor]:
+        points = points.detach().requires_grad_(True)
+        with torch.enable_grad():
+            value = lead(model(points))
+            total = value.sum()
+        (gradient,) = torch.autograd.grad(total, points)
+        return value.detach(), gradient
+
+    return slope
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Steepest descent with momentum, each step smaller than the one before."""
+
+    steps: int
+    step_share: float
+    momentum: float
+
+    def __call__(
+        self, slope: Slope, start: Tensor, images: Tensor, threat: Threat
     ) -> tuple[Tensor, Tensor]:
-        """The last iterate, and the one whose margin was smallest when it was met."""
+        """The last iterate, and the one whose lead was smallest when it was met."""
         current, velocity = start, torch.zeros_like(start)
         best = start.clone()
         lowest = torch.full((len(start),), math.inf, device=start.device)
         for step in range(self.steps):
-            current = current.detach().requires_grad_(True)
-            with torch.enable_grad():
-                margin = margins(model(current), labels)
-                total = margin.sum()
-            (gradient,) = torch.autograd.grad(total, current)
-            current, margin = current.detach(), margin.detach()
+            lead, gradient = slope(current)
             # A gradient that is not finite costs its image one step, not the momentum for good.
             usable = gradient.isfinite().flatten(1).all(dim=1).view(-1, 1, 1, 1)
             gradient = gradient.where(usable, 0.0)
-            better = margin < lowest
-            best[better], lowest[better] = current[better], margin[better]
+            better = lead < lowest
+            best[better], lowest[better] = current[better], lead[better]
             scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
             velocity = self.momentum * velocity + gradient / scale
             decay = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
             size = self.step_share * threat.eps * decay
-            current = threat.project(current - threat.ascend(velocity, size), images)
+            current = threat.project(current - threat.ascend(velocity, size), images).detach()
         return current, best
 
 

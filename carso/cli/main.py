@@ -17,6 +17,7 @@ from carso.cli.harden_command import harden
 from carso.cli.import_command import import_
 from carso.cli.layers_command import layers
 from carso.cli.options import app
+from carso.cli.play_command import play
 from carso.cli.predict_command import predict
 from carso.cli.report_command import report
 from carso.cli.reproduce_command import reproduce
@@ -32,6 +33,7 @@ for command in (
     train,
     harden,
     predict,
+    play,
     evaluate,
     report,
     reproduce,

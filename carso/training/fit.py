@@ -9,6 +9,7 @@ import copy
 import inspect
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from carso.errors import CarsoError, CarsoTypeError
 from carso.purifiers.base import TrainablePurifier
 from carso.purifiers.checks import refuse_no_purifier
 from carso.scenario import parser
-from carso.scenario.purifier_settings import KINDS
+from carso.scenario.purifier_settings import KINDS, SMALL
 from carso.threats.norms import DEFAULT, threat_of
 from carso.threats.threat import Threat
 from carso.training.anchoring import choose
@@ -88,8 +89,7 @@ def fit(
         arguments.whole(key, value, least=1)
         for key, value in (("epochs", epochs), ("samples", samples), ("batch_size", batch_size))
     )
-    if arguments.text("kind", kind) == "vae":
-        shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
+    shape = {**SMALL.get(arguments.text("kind", kind), {}), **shape}
     if kind in KINDS:
         own = [field.name for field in fields(KINDS[kind])]
         arguments.refuse_unknown("fit", shape, [*inspect.signature(fit).parameters, *own])
@@ -127,7 +127,7 @@ def harden(
     norm: str = DEFAULT,
     threat: Threat | None = None,
     scenario: str = HARDENED,
-    start: TrainablePurifier | None = None,
+    start: TrainablePurifier | str | Path | None = None,
     steps: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -135,8 +135,9 @@ def harden(
     check_accuracy: bool = True,
     **settings: Any,
 ) -> Deployed:
-    """A defence whose purifier is trained against attacks on the whole of it, from `start` or
-    from scratch; `classifier` is frozen in place.
+    """A defence whose purifier is trained against attacks on the whole of it, from scratch or from
+    `start`: a purifier, or a run, a shipped defence or a weight file, of which every tensor is
+    taken that fits. `classifier` is frozen in place.
 
     A `scenario`, by its name or a TOML file, says which purifier and how; `settings` change what
     its [purifier] (`kind` among them) and [hardening] say, and `steps` is the latter's
@@ -151,6 +152,8 @@ def harden(
         steps = arguments.whole("steps", steps)
         sized = {"attack_steps": steps, "attack_step_size": 1.5 * threat.eps / max(1, steps)}
         settings = sized | settings
+    if isinstance(start, str | Path):
+        settings, start = {"start": str(start)} | settings, None
     if start is not None:
         refuse_no_purifier(start)
         settings = {"start": "purifier"} | settings

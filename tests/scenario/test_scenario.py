@@ -113,9 +113,13 @@ def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
         "cifar10-resnet20-retrofit",
         "cifar10-small",
         "cifar100",
+        "convex-anchored-unet",
         "fashion",
+        "fashion-anchored-unet",
+        "fashion-flow",
         "fashion-retrofit",
         "fashion-retrofit-unet",
+        "fashion-unet",
         "tinyimagenet",
     ]
 
