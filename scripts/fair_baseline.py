@@ -6,7 +6,8 @@ RUN is a folder with a hardened defence (or a shipped name). Its classifier goes
 examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
 at least its number of gradient passes; each is through the classifier, not the whole defence. The
 epoch is chosen in the same way: the one that stands best under the attack on validation images.
-A pass through the classifier alone is cheaper: `--epochs` gives it as many as take the same time.
+A pass through the classifier alone is cheaper; `--epochs` gives it as many as take the time of the
+hardening.
 (With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
 see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
 called again.

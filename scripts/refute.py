@@ -18,14 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from records import in_one_line
-from torch import nn
+from records import in_one_line, subject_and_images
 
-from carso.defence.on_disk import folder_of, load, stored
 from carso.evaluation.attacked_model import AttackedView
-from carso.evaluation.by_name import Images
 from carso.evaluation.evaluate import evaluate
-from carso.evaluation.fingerprints import weights
 from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin
 from carso.evaluation.record import read
 from carso.report.progress import progress
@@ -59,14 +55,8 @@ def run(
     record: dict[str, Any], name: str, count: int, folder: Path | None, seed: int
 ) -> dict[str, Any]:
     """What longer attacks make of the nearest images of `record`."""
-    bare = record["subject"]["kind"] == "classifier"
-    defence = stored(folder_of(name), None, torch.device("cpu")) if bare else load(name)
-    model: nn.Module = defence.classifier if bare else defence
-    if weights(model) != record["subject"]["weights"]:
-        raise SystemExit(f"{name} has other weights than the record is about")
+    model, pixels, labels = subject_and_images(record, name, folder)
     data = record["data"]
-    chosen = Images(count=data["count"], split=data["split"], on=data["set"], folder=folder)
-    pixels, labels = chosen.load(defence)[1].batch(slice(None))
     index = nearest(record, count)
     with progress() as bars:
         found = evaluate(

@@ -66,6 +66,9 @@ KINDS: dict[str, type[VAESettings] | type[UNetSettings]] = {
 }
 """The settings of each kind that ships; `carso.purifiers.kinds` knows how to build them."""
 
+SMALL: dict[str, dict[str, Any]] = {"vae": {"condition": 256, "latent": 64, "decoder_width": 128}}
+"""Sizes for small images, of the kinds that have no defaults of their own."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PurifierSettings:

@@ -31,12 +31,11 @@ def diversity(context: DiagnosticContext) -> Diagnosis:
     gain = together - alone
     worth = "worth more than one" if gain > slack(context.count) else "worth no more than one"
     kl = context.training_kl
-    posterior = "not recorded" if kl is None else f"{kl:.3f} nats"
+    learnt = "" if kl is None else f"; KL of the posterior after training: {kl:.3f} nats"
     words = (
         f"On the worst examples {samples} samples are {worth}: together they label {together:.3f} "
         f"right, one alone {alone:.3f}. Candidates differ by {deviation:.4f} per pixel; their "
-        f"labels differ on {percent(disagreeing)} of the images; KL of the posterior after "
-        f"training: {posterior}."
+        f"labels differ on {percent(disagreeing)} of the images{learnt}."
     )
     return Diagnosis(
         name="diversity",
