@@ -106,6 +106,22 @@ def start_up() -> str:
     )
 
 
+def play_times() -> str:
+    """What an answer of `carso play` takes."""
+    found = record(RESULTS / "benchmarks.json")["play"]
+    rows = [
+        (words, f"{found[aim]['seconds']:.2f} s", f"{found[aim]['processor_seconds']:.2f} s")
+        for aim, words in (("classifier", "the classifier alone"), ("defence", "the whole defence"))
+    ]
+    heading = f"`fashion`, an attack of {found['steps']} steps on"
+    table = as_markdown(((heading, "on the clock", "of a core"), rows))
+    cores = found["provenance"]["hardware"]["cores"]
+    return (
+        f"{table}\n\nMedians of turns, one thread, on {cores} cores while on average "
+        f"{found['load']:.1f} processes wanted one (`benchmarks/play.py`)."
+    )
+
+
 def conditions() -> str:
     """With what the benchmarks ran."""
     found = record(RESULTS / "benchmarks.json")
@@ -126,5 +142,6 @@ BENCHMARK_PARTS = {
     "benchmark-kinds": kinds,
     "benchmark-growth": growth,
     "benchmark-start-up": start_up,
+    "benchmark-play": play_times,
     "benchmark-conditions": conditions,
 }

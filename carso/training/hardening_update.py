@@ -19,6 +19,7 @@ from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
 from carso.defence.aggregation import join
 from carso.defence.defence import Carso
+from carso.defence.noisy_labels import noisy
 from carso.distributed.processes import Processes
 from carso.machine.timing import ratio
 from carso.purifiers.base import TrainablePurifier, as_module
@@ -94,6 +95,8 @@ class HardeningUpdate:
     def attack_steps(self) -> int:
         """Of the coming attack; in the last epochs there may be more."""
         settings = self.hardening
+        if settings.against == "noise":
+            return 0
         if self.step < self.updates_in(self.epochs - settings.end_epochs):
             return settings.attack_steps
         return settings.attack_steps_end or settings.attack_steps
@@ -233,7 +236,9 @@ class HardeningUpdate:
         return mixed
 
     def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
-        """The images, attacked through a view of the defence as it stands."""
+        """The images, attacked through a view of the defence as it stands, or under noise."""
+        if self.hardening.against == "noise":
+            return noisy(images, self.hardening.sigma * self.grown(), source)
         self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
         settings, threat = self.hardening, self.threat_now()
         scores = self.defence.view(settings.view)
@@ -287,10 +292,13 @@ class HardeningUpdate:
 
     def threat_now(self) -> Threat:
         """The ball of the training attacks, which grows over the first epochs where asked."""
+        return self.training_threat.scaled(self.grown())
+
+    def grown(self) -> float:
+        """The share of their full size that attacks or noise have by now."""
         growing = self.updates_in(self.hardening.eps_epochs)
         grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
-        share = min(1.0, max(1.0, grown) / growing) if growing else 1.0  # measured before it grows
-        return self.training_threat.scaled(share)
+        return min(1.0, max(1.0, grown) / growing) if growing else 1.0  # measured before it grows
 
     def loss(
         self, images: Tensor, attacked: Tensor, labels: Tensor

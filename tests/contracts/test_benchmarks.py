@@ -23,6 +23,12 @@ def test_recorded_ratios_are_within_their_bounds() -> None:
     assert record["start_up"]["help_seconds"] < 0.5
 
 
+def test_the_page_answers_within_two_seconds_of_a_core() -> None:
+    record = json.loads((ROOT / "docs/results/benchmarks.json").read_text(encoding="utf-8"))
+    for aim in ("classifier", "defence"):
+        assert 0 < record["play"][aim]["processor_seconds"] < 2
+
+
 def printed(name: str, *words: str) -> Any:
     """What a benchmark prints as JSON."""
     command = [sys.executable, f"benchmarks/{name}.py", *words, "--json"]
