@@ -1,8 +1,8 @@
 """What a training step of each purifier takes as images grow: parameters, peak memory, time.
 
-Around a ResNet-20 for images of that side, with random weights. A step is that of the paper's stage:
-activations of a batch, the purifier's loss, its gradients. Time is the processor's, of
-all threads. Memory is the growth of the largest resident size of a process of its own, weights and
+Around a ResNet-20 for images of that side, with random weights. A step is that of the paper's
+stage: activations of a batch, the purifier's loss, its gradients. Time is the processor's, of all
+threads. Memory is the growth of the largest resident size of a process of its own, weights and
 their gradients among it. Where the weights alone would not fit, they are counted without being
 made, and there is no step.
 
