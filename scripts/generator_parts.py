@@ -1,4 +1,4 @@
-"""Purifiers of other kinds beside the paper's, around the same classifier, for `docs/results.md`."""
+"""Purifiers of other kinds beside the paper's, around one classifier, for `docs/results.md`."""
 
 from __future__ import annotations
 
