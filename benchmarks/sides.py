@@ -2,8 +2,8 @@
 
 Around a ResNet-20 for images of that side, with random weights. A step is that of the paper's
 stage: activations of a batch, the purifier's loss, its gradients. Time is the processor's, of all
-threads. Memory is the growth of the largest resident size of a process of its own, weights and
-their gradients among it. Where the weights alone would not fit, they are counted without being
+threads. Memory is by how much the largest resident size of a process of its own grows beyond a step
+at side 16. Where the weights alone would not fit, they are counted without being
 made, and there is no step.
 
     python benchmarks/sides.py [--turns 2] [--json]
