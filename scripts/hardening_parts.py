@@ -184,17 +184,22 @@ def refutations() -> str:
     for path in sorted((RESULTS / "refutations").glob("*.json")):
         found = record(path)
         margins = found["before"]["worst_margin"]
-        right = [sum(found[when]["worst_right"]) for when in ("before", "after")]
+        before, after = (found[when]["worst_right"] for when in ("before", "after"))
         count, draws = found["images"]["of"], found["draws"]
+        worse = [min(pair) for pair in zip(before, after, strict=True)]
+        broken = sum(now == 0 < was for was, now in zip(before, worse, strict=True))
+        spent = found.get("gradients")
+        times = f"{spent / found['gradients_of_record']:.1f}" if spent else "unknown"
         rows.append(
             f"| `{path.name}` | {len(margins)} of {count} | "
-            f"{margins[0]:.3f} to {margins[-1]:.3f} | "
-            f"{found['broken']} | {right[0] / draws:.1f} | {right[1] / draws:.1f} | "
-            f"{(right[1] - right[0]) / draws / count:+.4f} | {found['seed']} |"
+            f"{margins[0]:.3f} to {margins[-1]:.3f} | {times} | {broken} | "
+            f"{sum(before) / draws:.1f} | {sum(worse) / draws:.1f} | "
+            f"{(sum(worse) - sum(before)) / draws / count:+.4f} | {found['seed']} |"
         )
     head = (
-        "| record | images attacked anew | their margins | broken on all draws | "
-        "right before, mean of draws | right after | change of the record's worst case | seed |"
+        "| record | images attacked anew | their margins | gradients per image over the record's | "
+        "broken on all draws | right before, mean of draws | right after, the worse of both | "
+        "change of the record's worst case | seed |"
     )
     return table(head, rows)
 
