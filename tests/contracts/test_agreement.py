@@ -1,4 +1,4 @@
-"""What this package says of a classifier in L2 is what `pyautoattack`, called directly, said of it."""
+"""What this package says of a classifier in L2 is what `pyautoattack` says, called directly."""
 
 import json
 from pathlib import Path
