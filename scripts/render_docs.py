@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmark_parts import BENCHMARK_PARTS
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
+from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
 from museum_parts import MUSEUM_PARTS
 from readme_parts import README_PARTS
@@ -31,6 +32,7 @@ PARTS = {
     **EVALUATION_PARTS,
     **HARDENING_PARTS,
     **WEIGHT_PARTS,
+    **GENERATOR_PARTS,
     **SCALE_PARTS,
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
