@@ -9,7 +9,6 @@ from typing import Any, cast
 from torch import Tensor
 
 from carso.distributed.processes import ALONE, Processes
-from carso.evaluation.diagnostics.answers import memory, same_answers
 from carso.evaluation.diagnostics.attack_strength import (
     black_box,
     curve,
@@ -18,6 +17,7 @@ from carso.evaluation.diagnostics.attack_strength import (
     noise,
 )
 from carso.evaluation.diagnostics.candidates import diversity, precision
+from carso.evaluation.diagnostics.consistent_answers import memory, same_answers
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import gradients
 from carso.evaluation.diagnostics.slopes import jumps, slope
