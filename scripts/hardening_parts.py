@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import tomllib
 from functools import partial
 from typing import Any
 
-from records import RESULTS, WEIGHTS, record, table
+from records import RESULTS, ROOT, WEIGHTS, record, table
 
 HARDENED = (
     "fashion-hardened",
@@ -226,6 +227,33 @@ def trials() -> str:
     return "\n\n".join(f"On {name}:\n\n{table(head, rows)}" for name, rows in groups.items())
 
 
+def layer_choice() -> str:
+    """What a purifier gains from the layers that it reads, in two short epochs of hardening."""
+    known = tomllib.loads((ROOT / "scripts" / "hardening_trials.toml").read_text(encoding="utf-8"))
+    rows = []
+    for trial in known["trial"]:
+        _, _, rest = trial["name"].partition("layers.")
+        if not rest:
+            continue
+        path = RESULTS / "trials" / f"{trial['name']}.json"
+        cells = ["not run", *[""] * 3]
+        if path.exists():
+            found = record(path)
+            best = found["best"]
+            cells = [
+                f"{best['validation_accuracy']:.3f}",
+                f"{best['validation_adaptive_accuracy']:.3f}",
+                f"{found['parameters'] / 1e6:.2f}",
+                f"{found['processor_seconds'] / 60:.1f}",
+            ]
+        rows.append(f"| {rest.partition('.')[0]} | {trial['what']} | {' | '.join(cells)} |")
+    head = (
+        "| kind | layers | clean, 500 validation images | attacked | million parameters | "
+        "processor minutes |"
+    )
+    return table(head, rows)
+
+
 HARDENING_PARTS = {
     "hardening": hardening,
     "differences": differences,
@@ -234,6 +262,7 @@ HARDENING_PARTS = {
     "anchors-cifar10-small-hardened": partial(anchors, "cifar10-small-hardened"),
     "baselines": baselines,
     "trials": trials,
+    "layer-choice": layer_choice,
     "samples": samples,
     "refutations": refutations,
 }
