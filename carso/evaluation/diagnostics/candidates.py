@@ -58,7 +58,7 @@ def by_samples(defence: Carso, aggregated: Tensor, labels: Tensor) -> dict[str, 
     so many among them; `aggregated` are their logits (N, B, K)."""
     shares, size = {}, 1
     while size <= len(aggregated):
-        groups = [group for group in aggregated.split(size) if len(group) == size]
+        groups = [group for group in torch.split(aggregated, size) if len(group) == size]
         right = [(defence.aggregate(group).argmax(dim=1) == labels).double() for group in groups]
         shares[str(size)] = float(torch.stack(right).mean())
         size *= 2
