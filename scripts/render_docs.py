@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmark_parts import BENCHMARK_PARTS
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
+from export_parts import EXPORT_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
@@ -34,6 +35,7 @@ PARTS = {
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
+    **EXPORT_PARTS,
 }
 PAGES = (
     ROOT / "README.md",

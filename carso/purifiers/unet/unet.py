@@ -82,8 +82,10 @@ class UNetPurifier(nn.Module):
         noise = self.draw(entries, samples, generator)  # (N, B, noise), of all levels
         repeated = [entry.expand(samples, *entry.shape).flatten(0, 1) for entry in entries]
         flat = noise.flatten(0, 1)  # (N * B, noise)
-        size = SLICE if flat.device.type == "cpu" else len(flat)
-        parts = zip(*(torch.split(part, size) for part in (flat, *repeated)), strict=True)
+        if torch.compiler.is_exporting() or flat.device.type != "cpu":
+            logits = self.decode(repeated, flat)
+            return torch.sigmoid(logits).unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
+        parts = zip(*(torch.split(part, SLICE) for part in (flat, *repeated)), strict=True)
         logits = torch.cat([self.decode(part, noise) for noise, *part in parts])
         return torch.sigmoid(logits).unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
 
@@ -106,7 +108,7 @@ class UNetPurifier(nn.Module):
             before = entered[level]
             entered[level] = found if before is None else before + found
         return [
-            first.new_zeros(len(first), width, *size) if found is None else found
+            first.new_zeros(first.shape[0], width, *size) if found is None else found
             for found, width, size in zip(entered, self.widths, sizes, strict=True)
         ]
 
@@ -124,7 +126,7 @@ class UNetPurifier(nn.Module):
         """The noise of all levels in one row per candidate, (N, B, noise)."""
         needed = self.noise_channels * sum(math.prod(entry.shape[2:]) for entry in entries)
         whole = math.ceil(needed / BLOCK) * BLOCK
-        return normal((len(entries[0]), samples, whole), entries[0], generator).transpose(0, 1)
+        return normal((entries[0].shape[0], samples, whole), entries[0], generator).transpose(0, 1)
 
     def decode(self, entries: Sequence[Tensor], noise: Tensor) -> Tensor:
         """Candidates (B, C, H, W) before the sigmoid, from features and a row of noise each."""
@@ -132,7 +134,7 @@ class UNetPurifier(nn.Module):
         for entry, project in zip(entries, self.noises, strict=True):
             size = entry.shape[2:]
             end = start + self.noise_channels * math.prod(size)
-            level = noise[:, start:end].reshape(len(noise), self.noise_channels, *size)
+            level = noise[:, start:end].reshape(noise.shape[0], self.noise_channels, *size)
             noisy.append(entry + project(level))
             start = end
         return self.network(noisy)  # type: ignore[no-any-return]
