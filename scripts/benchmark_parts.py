@@ -97,6 +97,19 @@ def growth() -> str:
 GROWING = {"samples": "N", "batch": "batch", "side": "side of the image", "layers": "layers"}
 
 
+def sides() -> str:
+    """A training step of each purifier as images grow."""
+    found = record(RESULTS / "benchmarks.json")["sides"]
+    rows = []
+    for row in found["rows"]:
+        taken = ("does not fit", "")
+        if "mib" in row:
+            taken = (f"{row['mib']:.0f}", f"{row['seconds']:.2f}")
+        rows.append((row["kind"], f"{row['side']}", f"{row['parameters'] / 1e6:.1f}", *taken))
+    header = ("kind", "side", "million parameters", "peak MiB", "processor seconds")
+    return as_markdown((header, rows))
+
+
 def start_up() -> str:
     found = record(RESULTS / "benchmarks.json")["start_up"]
     return (
@@ -141,6 +154,7 @@ BENCHMARK_PARTS = {
     "benchmark-hardening": hardening_step,
     "benchmark-kinds": kinds,
     "benchmark-growth": growth,
+    "benchmark-sides": sides,
     "benchmark-start-up": start_up,
     "benchmark-play": play_times,
     "benchmark-conditions": conditions,

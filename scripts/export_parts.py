@@ -17,13 +17,12 @@ def exports() -> str:
             f"{one['noise_size']}",
             f"{one['same_labels']} of {found['images']}",
             f"{one['largest_difference']:.1e}",
-            f"{one['time_over_torch']:.2f}",
         )
         for name, one in found["defences"].items()
     ]
     header = (
         "", "the ONNX file", "noise per image", "same labels",
-        "largest difference of a probability", "time over the defence's",
+        "largest difference of a probability",
     )  # fmt: skip
     return as_markdown((header, rows))
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from benchmark_parts import BENCHMARK_PARTS
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
 from export_parts import EXPORT_PARTS
+from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
+from museum_parts import MUSEUM_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
 from reproduced_parts import REPRODUCED_PARTS
@@ -31,11 +33,13 @@ PARTS = {
     **EVALUATION_PARTS,
     **HARDENING_PARTS,
     **WEIGHT_PARTS,
+    **GENERATOR_PARTS,
     **SCALE_PARTS,
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
     **EXPORT_PARTS,
+    **MUSEUM_PARTS,
 }
 PAGES = (
     ROOT / "README.md",

@@ -10,6 +10,7 @@ from contextlib import suppress
 import typer
 import typer.exceptions
 
+from carso.cli.certify_command import certify
 from carso.cli.demo_command import demo
 from carso.cli.doctor_command import doctor
 from carso.cli.evaluate_command import evaluate
@@ -37,6 +38,7 @@ for command in (
     play,
     export,
     evaluate,
+    certify,
     report,
     reproduce,
     doctor,

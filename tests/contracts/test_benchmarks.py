@@ -64,6 +64,17 @@ def test_training_benchmark_runs() -> None:
     assert found["regenerating_over_with_bank"] > 1
 
 
+def test_the_unet_does_not_grow_with_the_image() -> None:
+    record = json.loads((ROOT / "docs/results/benchmarks.json").read_text(encoding="utf-8"))
+    sizes: dict[str, dict[int, int]] = {"vae": {}, "unet": {}}
+    for row in record["sides"]["rows"]:
+        sizes[row["kind"]][row["side"]] = row["parameters"]
+        assert row["kind"] == "vae" or row["mib"] > 0
+    assert list(sizes["unet"]) == list(sizes["vae"]) == [32, 64, 128, 224]
+    assert len(set(sizes["unet"].values())) == 1
+    assert sizes["vae"][224] > 10 * sizes["vae"][32]
+
+
 def test_hardening_benchmark_runs() -> None:
     found = printed("hardening", "--batch", "2", "--turns", "1")
     assert 0 < found["attack_over_step"] < 1.5

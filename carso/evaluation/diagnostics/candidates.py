@@ -47,9 +47,22 @@ def diversity(context: DiagnosticContext) -> Diagnosis:
             "disagreeing": disagreeing,
             "together": together,
             "alone": alone,
+            "by_samples": by_samples(defence, found.aggregated, labels),
             "posterior_kl": kl,
         },
     )
+
+
+def by_samples(defence: Carso, aggregated: Tensor, labels: Tensor) -> dict[str, float]:
+    """What 1, 2, 4, ... of these candidates would have labelled right, averaged over all groups of
+    so many among them; `aggregated` are their logits (N, B, K)."""
+    shares, size = {}, 1
+    while size <= len(aggregated):
+        groups = [group for group in torch.split(aggregated, size) if len(group) == size]
+        right = [(defence.aggregate(group).argmax(dim=1) == labels).double() for group in groups]
+        shares[str(size)] = float(torch.stack(right).mean())
+        size *= 2
+    return shares
 
 
 def precision(context: DiagnosticContext) -> Diagnosis:
