@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 from benchmark_parts import BENCHMARK_PARTS
+from certificate_parts import CERTIFICATE_PARTS, CERTIFICATES
+from certificate_parts import paths as certificates
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
 from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
@@ -37,6 +39,7 @@ PARTS = {
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
+    **CERTIFICATE_PARTS,
     **MUSEUM_PARTS,
 }
 PAGES = (
@@ -60,8 +63,8 @@ def reports() -> dict[Path, str]:
     from carso.report.write import rendered_files
 
     names = dict.fromkeys([*EVALUATIONS, *(name for group in GROUPS.values() for name in group)])
-    paths = [RESULTS / f"{name}.json" for name in names]
-    return rendered_files([path for path in paths if path.exists()], RESULTS)
+    found = [path for name in names if (path := RESULTS / f"{name}.json").exists()]
+    return rendered_files(found, RESULTS) | rendered_files(certificates(), CERTIFICATES)
 
 
 def main() -> None:
