@@ -21,6 +21,7 @@ def demo(
 ) -> None:
     """See what published attacks say of the shipped defence, and what better ones say."""
     from carso import demo as story
+    from carso.report.certificates import certificate_conclusion
     from carso.report.progress import progress
     from carso.storage.provenance import provenance
 
@@ -31,5 +32,6 @@ def demo(
         print(json.dumps({"records": found.records, "provenance": provenance()}, indent=1))
         return
     print_table(*story.table(found.records))
+    print(f"a proof: {certificate_conclusion([found.certified])}")
     print(f"picture: {found.picture}")
     print(f"page:    {found.page}  (open it in a browser)")
