@@ -16,6 +16,7 @@ from benchmark_parts import BENCHMARK_PARTS
 from certificate_parts import CERTIFICATE_PARTS, CERTIFICATES
 from certificate_parts import paths as certificates
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
+from export_parts import EXPORT_PARTS
 from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
 from museum_parts import MUSEUM_PARTS
@@ -39,6 +40,7 @@ PARTS = {
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
+    **EXPORT_PARTS,
     **CERTIFICATE_PARTS,
     **MUSEUM_PARTS,
 }
