@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import tomllib
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,8 @@ GROUPS = {
         "fashion-retrofit-bare-standard",
         "fashion-retrofit-adaptive",
         "fashion-retrofit-baseline-adaptive",
+        "fashion-retrofit-unet-adaptive",
+        "fashion-retrofit-unet-baseline-adaptive",
     ),
     "around a small classifier of CIFAR-10": (
         "cifar10-small-bare-adaptive",
@@ -33,17 +36,36 @@ GROUPS = {
         "cifar10-small-hardened-adaptive",
         "cifar10-small-baseline-adaptive",
     ),
+    "around a ResNet-20 of CIFAR-10 that others trained on clean images": (
+        "cifar10-resnet20-retrofit-bare-standard",
+        "cifar10-resnet20-retrofit-adaptive",
+        "cifar10-resnet20-retrofit-baseline-adaptive",
+    ),
 }
 """The records of hardened defences around one classifier, the classifier's own first."""
+BASELINES = {
+    "fashion-baseline-adaptive": "fashion-hardened-adaptive",
+    "fashion-retrofit-baseline-adaptive": "fashion-retrofit-adaptive",
+    "fashion-retrofit-unet-baseline-adaptive": "fashion-retrofit-unet-adaptive",
+    "cifar10-small-baseline-adaptive": "cifar10-small-hardened-adaptive",
+    "cifar10-resnet20-retrofit-baseline-adaptive": "cifar10-resnet20-retrofit-adaptive",
+}
+"""The record of a hardened defence whose gradient passes a fair baseline was given."""
 
 
 def title(name: str) -> str:
     """Of a line."""
     if "-bare-" in name:
         return "the classifier alone"
-    if "-baseline-" in name:
-        return "the classifier, trained on against attacks: the fair baseline"
+    if name in BASELINES:
+        whose = title(BASELINES[name])
+        return f"the classifier, trained on against attacks: the fair baseline of {whose}"
     return f"`{name.removesuffix('-adaptive')}`"
+
+
+def present(names: Iterable[str]) -> list[str]:
+    """Those that there is a record of."""
+    return [name for name in names if (RESULTS / f"{name}.json").exists()]
 
 
 def hardening() -> str:
@@ -53,8 +75,9 @@ def hardening() -> str:
 
     parts = []
     for where, names in GROUPS.items():
-        paths = [RESULTS / f"{name}.json" for name in names]
-        found = [{**record(path), "title": title(path.stem)} for path in paths if path.exists()]
+        found = [
+            {**record(RESULTS / f"{name}.json"), "title": title(name)} for name in present(names)
+        ]
         if found:
             parts += [f"{where[0].upper()}{where[1:]}:", as_markdown(summary(found))]
     return "\n\n".join(parts)
@@ -65,12 +88,14 @@ def differences() -> str:
     from carso.report.table_formats import Row, as_markdown
 
     rows: list[Row] = []
-    for names in GROUPS.values():
+    for names in filter(None, map(present, GROUPS.values())):
         found = {name: record(RESULTS / f"{name}.json") for name in names}
         bare = next(name for name in names if "-bare-" in name)
-        (baseline,) = (name for name in names if "-baseline-" in name)
-        for hardened in (n for n in names if "-bare-" not in n and "-baseline-" not in n):
-            for other, what in ((bare, "the classifier alone"), (baseline, "the fair baseline")):
+        for hardened in (name for name in names if name in BASELINES.values()):
+            others = {bare: "the classifier alone"} | {
+                name: "its fair baseline" for name in names if BASELINES.get(name) == hardened
+            }
+            for other, what in others.items():
                 both = found[hardened], found[other]
                 cells = (difference(*both, how) for how in ("clean", "worst", "all draws"))
                 suite = found[other]["suite"]["name"]

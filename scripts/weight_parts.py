@@ -37,10 +37,17 @@ def provenance(name: str = "fashion") -> str:
             continue
         found = record(folder / f"{part}.json")
         made = found["provenance"]
+        if "history" in found:
+            data, seed = found["data"], found["scenario"]["seed"]
+            how = (
+                f"{len(found['history'])} epochs on {data['training_images']} images of "
+                f"{data['name']} (`{data['fingerprint'][:16]}…`)"
+            )
+        else:
+            source = found["source"]
+            how, seed = f"by others: {source['name']} (`{source['sha256'][:16]}…`)", ""
         rows.append(
-            f"| {part} | `{found['sha256'][:16]}…` | {len(found['history'])} epochs on "
-            f"{found['data']['training_images']} images of {found['data']['name']} "
-            f"(`{found['data']['fingerprint'][:16]}…`) | {found['scenario']['seed']} | "
+            f"| {part} | `{found['sha256'][:16]}…` | {how} | {seed} | "
             f"`{made['revision'][:12]}` | {made['versions']['torch']} |"
         )
     return table("| part | SHA-256 of the file | trained | seed | revision | torch |", rows)

@@ -27,10 +27,21 @@ def source_of(folder: Path) -> dict[str, str]:
     return {key: str(found[key]) for key in ("name", "sha256")} if found else {}
 
 
+def is_whole(folder: Path) -> bool:
+    """Whether nobody has to bring the classifier of the defence in `folder`."""
+    weights = folder / "classifier.safetensors"
+    return weights.exists() or known_name(source_of(folder)) in installed()
+
+
+def known_name(source: dict[str, str]) -> str:
+    """What a file that a classifier was brought in is known by; empty if it is not known."""
+    return next((name for name, row in KNOWN.items() if row.sha256 == source.get("sha256")), "")
+
+
 def classifier_elsewhere(folder: Path, source: dict[str, str], given: nn.Module | None) -> Frozen:
     """The classifier that the purifier in `folder` was trained around, which comes from the file
     `source`: `given`, or the one of an installed package."""
-    name = next((name for name, row in KNOWN.items() if row.sha256 == source["sha256"]), "")
+    name = known_name(source)
     if given is None and name in installed():
         given = load_known(KNOWN[name], installed_file(name))
     if given is None:

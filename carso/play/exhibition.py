@@ -15,6 +15,7 @@ from carso import data
 from carso.data import Split
 from carso.data.image_files import image_from_bytes
 from carso.defence import on_disk
+from carso.defence.elsewhere import is_whole
 from carso.defence.on_disk import Deployed
 from carso.errors import CarsoError
 from carso.evaluation.gallery import png
@@ -137,7 +138,8 @@ def exhibition(runs: Sequence[str], classifier: nn.Module | None = None) -> Exhi
     folders = {Path(run).resolve().name: on_disk.folder_of(run) for run in runs}
     given = list(folders)
     for name in on_disk.names():
-        folders.setdefault(name, on_disk.SHIPPED / name)
+        if is_whole(on_disk.SHIPPED / name):
+            folders.setdefault(name, on_disk.SHIPPED / name)
     found = Exhibition(folders, classifier)
     for name in given:
         found[name]

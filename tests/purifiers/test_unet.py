@@ -146,6 +146,14 @@ def test_samples_differ_and_a_seed_gives_them_again(eye: Eye, purifier: UNetPuri
     assert torch.equal(purifier.sample(activations, 3, seeded()), candidates)
 
 
+def test_without_noise_all_candidates_are_the_same(eye: Eye) -> None:
+    quiet = UNetPurifier((1, 28, 28), layers=["a"], shapes=[(8, 28, 28)], noise=0).eval()
+    found = quiet.sample([torch.randn(3, 8, 28, 28)], 4, seeded())  # (4, 3, 1, 28, 28)
+    assert found.shape == (4, 3, 1, 28, 28)
+    torch.testing.assert_close(found[1:], found[:1].expand(3, -1, -1, -1, -1))
+    assert not quiet.noises
+
+
 def test_one_sample_is_the_sigmoid_of_its_logits(eye: Eye, purifier: UNetPurifier) -> None:
     activations = eye(torch.rand(2, 1, 28, 28))
     logits = purifier.pixel_logits(activations, seeded())

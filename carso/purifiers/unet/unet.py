@@ -33,10 +33,11 @@ class UNetPurifier(ActivationReader):
         noise: int = 4,
     ) -> None:
         """`widths` are the channels of each level, `blocks` the residual blocks of each on the way
-        down and again on the way up, `noise` its channels of noise."""
+        down and again on the way up, `noise` its channels of noise; with none, all candidates of an
+        image are the same."""
         super().__init__(image_shape, layers=layers, shapes=shapes, widths=widths, blocks=blocks)
         self.noise_channels = noise
-        noises = [nn.Conv2d(noise, width, 1, bias=False) for width in self.widths]
+        noises = [nn.Conv2d(noise, width, 1, bias=False) for width in self.widths if noise]
         for project in noises:
             nn.init.normal_(project.weight, std=0.1)  # small: noise is no substitute for sight
         self.noises = nn.ModuleList(noises)
@@ -50,6 +51,8 @@ class UNetPurifier(ActivationReader):
 
     def decode(self, entries: Sequence[Tensor], noise: Tensor) -> Tensor:
         """Candidates (B, C, H, W) before the sigmoid, from features and a row of noise each."""
+        if not self.noise_channels:
+            return self.network(entries)  # type: ignore[no-any-return]
         noisy, start = [], 0
         for entry, project in zip(entries, self.noises, strict=True):
             size = entry.shape[2:]
