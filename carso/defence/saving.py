@@ -45,7 +45,7 @@ def save_defence(defence: Deployed, folder: Path) -> Path:
     with files.making(folder) as place:
         keep(place, "classifier", weights)
         keep(place, stage, as_module(defence.purifier).state_dict())
-        files.write_json(place / "defence.json", description, sealed=True)
+        files.write_json(place / "defence.json", description)
     return folder
 
 
@@ -66,7 +66,7 @@ def keep(folder: Path, name: str, weights: dict[str, Tensor]) -> None:
     path = folder / f"{name}.safetensors"
     tensor_files.save(path, weights)
     note: dict[str, Any] = {"what": name, "sha256": files.sha256(path), "provenance": provenance()}
-    files.write_json(folder / f"{name}.json", note, sealed=True)
+    files.write_json(folder / f"{name}.json", note)
 
 
 def is_known(network: nn.Module, settings: ClassifierSettings, facts: ImageFacts) -> bool:

@@ -96,7 +96,7 @@ def train_stages(
     """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
         files.clear_left_over(folder)
-        files.write_json(folder / "defence.json", description, sealed=True)
+        files.write_json(folder / "defence.json", description)
     if given is None:
         classifier = train_classifier(
             scenario, data, folder, device, display, processes, minutes=minutes
@@ -228,7 +228,7 @@ def anchor(
                 device=device,
             )  # fmt: skip
             found = {**choice, "hardening": weights, "provenance": provenance()}
-            files.write_json(path, found, sealed=True)
+            files.write_json(path, found)
         defence.anchor = float(found["anchor"])
     defence.anchor = processes.broadcast(defence.anchor)
 
@@ -253,7 +253,6 @@ def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
             "source": {"name": source.name, "sha256": files.sha256(source)},
             "provenance": provenance(),
         },
-        sealed=True,
     )
 
 
@@ -401,5 +400,4 @@ def finish(
             "history": history,
             "provenance": provenance(),
         },
-        sealed=True,
     )
