@@ -127,6 +127,25 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     return found
 
 
+def refuse_unreadable(name: str, tensor: Any) -> None:
+    """One line for a tensor whose numbers cannot be looked at: a sparse one, or one on meta."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        return
+    if tensor.is_meta:
+        raise CarsoError(f"{name} must hold numbers; this tensor is on meta, which holds none")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise CarsoError(f"{name} must be a plain, dense tensor, got {tensor.layout}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise CarsoTypeError(f"{name} must be True or False, got {shown(value)}")
+    return value
+
+
 def device(value: Any) -> torch.device:
     """A device that is there."""
     import torch

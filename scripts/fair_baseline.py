@@ -23,7 +23,8 @@ import torch
 from records import in_one_line
 from torch import Tensor
 
-from carso.defence.on_disk import folder_of, stored
+from carso.defence.on_disk import stored
+from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.randomness import generator
 from carso.report.progress import progress

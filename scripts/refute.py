@@ -21,7 +21,8 @@ import torch
 from records import in_one_line
 from torch import nn
 
-from carso.defence.on_disk import folder_of, load, stored
+from carso.defence.on_disk import load, stored
+from carso.defence.shipped import folder_of
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import Images
 from carso.evaluation.evaluate import evaluate

@@ -8,6 +8,14 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import (
+    check_data_set,
+    check_defence,
+    check_files,
+    check_folder,
+    check_name,
+    check_places,
+)
 from carso.cli.options import (
     DataOption,
     DeviceOption,
@@ -24,6 +32,9 @@ from carso.cli.options import (
     own_classifier,
     prepare,
 )
+from carso.errors import CarsoError
+
+SPLITS = ("test", "validation")
 
 
 def evaluate(
@@ -80,6 +91,17 @@ def evaluate(
 
     Stopped and called again, it goes on; finished, it prints the record that it has.
     """
+    chosen = listed("--attacks", attacks)
+    check_defence(defence)
+    check_name("suite", suite)
+    check_name("aggregation", aggregation)
+    check_name("norm", norm)
+    check_data_set(on)
+    if split not in SPLITS:
+        raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {split!r}")
+    check_files("", [examples, classifier])
+    check_folder("--data", data)
+    check_places(out, save_examples)
     from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
     from carso.report.progress import progress
@@ -89,7 +111,6 @@ def evaluate(
     processes, place = launch(
         device=place, devices=devices, nodes=nodes, threads=threads, oversubscribe=oversubscribe
     )
-    chosen = listed("--attacks", attacks)
     changed = {
         "bare": bare,
         "unhardened": unhardened,

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carso.cli.before_work import (
+    check_data_set,
+    check_files,
+    check_folder,
+    check_name,
+    check_places,
+)
 from carso.cli.options import (
     AnyAccuracyOption,
     CheckpointOption,
@@ -59,8 +66,9 @@ def train(
     from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
 
+    settings = parser.read(scenario, preset=preset)
     run_scenario(
-        parser.read(scenario, preset=preset),
+        settings,
         run,
         data,
         download=download,
@@ -101,6 +109,12 @@ def run_scenario(
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
+    folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
+    check_files("--classifier", [classifier])
+    check_folder("--data", data)
+    check_data_set(on)
+    check_name("precision", precision)
+    check_places(folders=[folder])
     from carso.distributed.launchers import check_launch, first_process, launch
     from carso.report.progress import progress
     from carso.training.train import load_data
@@ -110,7 +124,6 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     if on:
         settings = replace(settings, data=replace(settings.data, set=on, fallback=""))
-    folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
     place = prepare(device, threads)
     size = 0
     if devices * nodes > 1 and first_process():  # a mistake is said before they start

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from carso.arguments import door, real, seed_number, whole
+from carso.arguments import door, real, refuse_unreadable, seed_number, whole
 from carso.classifiers.frozen import Frozen, freeze, refuse_meta
 from carso.defence.aggregation import Reduction, aggregation, join
 from carso.defence.explanation import Explanation
@@ -231,6 +231,7 @@ class Carso(nn.Module):
         if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise CarsoTypeError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
+        refuse_unreadable("images", images)
         shape = self.purifier.image_shape
         if shape is not None and images.shape[1:] != torch.Size(shape):
             raise CarsoError(

@@ -22,14 +22,13 @@ from carso.data import ImageData, ImageFacts
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.layers import layers_for
+from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
 from carso.storage import files, json_schema
 from carso.storage.tensor_files import load_weights
-
-SHIPPED = Path(__file__).parents[1] / "weights"
 
 
 def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]:
@@ -64,24 +63,6 @@ def facts_of(table: dict[str, Any]) -> ImageFacts:
         classes=tuple(images["classes"]),
         mean=tuple(images["mean"]),
         std=tuple(images["std"]),
-    )
-
-
-def names() -> list[str]:
-    """The defences whose weights ship with the package."""
-    return sorted(path.parent.name for path in SHIPPED.glob("*/defence.json"))
-
-
-def folder_of(name: str | Path) -> Path:
-    """The folder of a shipped defence or of a run."""
-    if str(name) in names():
-        return SHIPPED / str(name)
-    folder = Path(name)
-    if (folder / "defence.json").is_file():
-        return folder
-    raise CarsoError(
-        f"no defence {str(name)!r}: it is neither a shipped name ({', '.join(names())}) "
-        "nor the folder of a run with a defence.json"
     )
 
 
@@ -228,6 +209,8 @@ def load(
     `Carso` (samples, aggregation, anchor, max_batch, seed, final_classifier).
     """
     arguments.refuse_unknown("load", settings, USED)
+    if hardened is not None:
+        arguments.flag("hardened", hardened)
     folder = folder_of(arguments.place("name", name))
     device = arguments.device(device)
     found = stored(folder, classifier, device)

@@ -30,6 +30,7 @@ from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.preparation import (
     as_found,
+    check_attacks,
     check_memory,
     check_places,
     check_request,
@@ -103,6 +104,7 @@ def evaluate(
     samples = arguments.whole("samples", samples, least=0)
     attacks, classes = arguments.names("attacks", attacks), arguments.names("classes", classes)
     check_places(path, kept_examples, processes)
+    check_attacks(model, suite, attacks, examples)
     about, ball = about or {}, threat_of(threat, norm=norm, eps=eps)
 
     def request(samples: int) -> Request:

@@ -54,6 +54,21 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Refuse a file, or a `folder`, that cannot be written, before hours are spent on it."""
+    try:
+        if path.exists() and path.is_dir() != folder:
+            what = "it is no folder" if folder else "it is a folder"
+            raise CarsoError(f"cannot write {path}: {what}")
+        parent = path if folder else path.parent
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise CarsoError(f"cannot write {path}: {error.strerror or error}") from None
+
+
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes `folder`, new or empty until then, when the block ends well.
@@ -126,7 +141,7 @@ def read_json(path: Path) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CarsoError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise DamagedFileError(f"{path} is not a readable JSON file: {error}") from None
     if isinstance(value, dict) and CHECKSUM in value:
         wanted = value.pop(CHECKSUM)

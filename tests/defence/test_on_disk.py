@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import carso
-from carso.defence.on_disk import SHIPPED
+from carso.defence.shipped import SHIPPED
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
 
