@@ -36,7 +36,8 @@ from carso.training import loop
 from carso.training.accuracies import accuracy_under_pgd
 from carso.training.classifier_stage import ClassifierStage
 from carso.training.loop import Row
-from carso.training.train import finish, load_data
+from carso.training.run_files import finish
+from carso.training.train import load_data
 from carso.training.validation_attack import VALIDATION_ATTACK
 
 STEPS = 4

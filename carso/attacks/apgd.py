@@ -9,11 +9,11 @@ import torch
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, identity_of, refuse_norm, verified
+from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified
 from carso.attacks.library import CLASSES_NEEDED, LOGGER, NORMS, library_calls
 from carso.attacks.margin import WorstSoFar
 from carso.errors import CarsoError
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pyautoattack import AutoAttack as Library
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, identity_of, refuse_norm, verified, warn
+from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified, warn
 from carso.attacks.library import CLASSES_NEEDED, NORMS, classes_of, library_calls
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

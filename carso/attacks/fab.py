@@ -9,10 +9,10 @@ import torch
 from pyautoattack.fab_pt import FABAttack_PT
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, identity_of, refuse_norm, verified
+from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified
 from carso.attacks.library import NORMS, classes_of, library_calls, seed_from
 from carso.attacks.margin import WorstSoFar
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.base import Model
+from carso.attacks.attack import Model
 
 NORMS = ("Linf", "L2")
 """The norms in which the library's attacks are run: those of our own threats."""

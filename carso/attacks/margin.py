@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, identity_of, verified
+from carso.attacks.attack import AttackFacts, Model, identity_of, verified
 from carso.errors import CarsoError
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 def margins(scores: Tensor, labels: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, identity_of, verified
+from carso.attacks.attack import AttackFacts, Model, identity_of, verified
 from carso.errors import CarsoError
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

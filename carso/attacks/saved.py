@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, verified
+from carso.attacks.attack import AttackFacts, Model, verified
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
-from carso.threats.base import ROUNDING, Threat
-from carso.threats.registry import DEFAULT
+from carso.threats.norms import DEFAULT
+from carso.threats.threat import ROUNDING, Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

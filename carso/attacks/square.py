@@ -9,9 +9,9 @@ import torch
 from pyautoattack.square import SquareAttack
 from torch import Generator, Tensor
 
-from carso.attacks.base import AttackFacts, Model, identity_of, refuse_norm, verified
+from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified
 from carso.attacks.library import NORMS, library_calls, seed_from
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

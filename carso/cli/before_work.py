@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1]
 REGISTRIES = {
     "suite": ("evaluation/suites.py", "SUITES"),
     "aggregation": ("defence/aggregation.py", "AGGREGATIONS"),
-    "norm": ("threats/registry.py", "THREATS"),
+    "norm": ("threats/norms.py", "THREATS"),
     "data set": ("data/sets.py", "DATA_SETS"),
     "table": ("reproduction/paper_tables.py", "TABLES"),
     "precision": ("distributed/launchers.py", "PRECISIONS"),

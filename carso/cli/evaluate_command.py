@@ -21,8 +21,10 @@ from carso.cli.options import (
     DeviceOption,
     DevicesOption,
     DownloadOption,
+    EpsOption,
     JsonOption,
     NodesOption,
+    NormOption,
     OversubscribeOption,
     OwnOption,
     QuietOption,
@@ -49,12 +51,18 @@ def evaluate(
     images: Annotated[int, typer.Option(help="How many images.")] = 200,
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
     on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
-    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
-    norm: Annotated[str, typer.Option(help="Linf or L2, with an --eps of that norm.")] = "",
+    eps: EpsOption = None,
+    norm: NormOption = "",
     bare: Annotated[bool, typer.Option("--bare", help="The classifier alone.")] = False,
     unhardened: UnhardenedOption = False,
     aggregation: Annotated[str, typer.Option(help="Instead of the defence's own.")] = "",
     classifier: OwnOption = None,
+    backward: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Python file whose classifier() is differentiated instead of the defence (BPDA)."
+        ),
+    ] = None,
     examples: Annotated[
         Path | None, typer.Option(help="Evaluate these saved adversarial images instead.")
     ] = None,
@@ -120,12 +128,13 @@ def evaluate(
         norm: bool(norm),
         f"eps-{eps}": eps is not None,
         f"seed-{seed}": seed != 0,
+        f"backward-{backward.stem}" if backward else "": backward is not None,
     }
     asked = [*chosen] or [suite or ("standard" if bare else "quick")]
     words = [*asked, str(images)] if examples is None else [examples.stem]
     kind = [word for word, differs in changed.items() if differs]
     path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
-    before = changed_at(path)
+    before, other = changed_at(path), own_classifier(backward)
     with progress(shown=processes.is_first and not quiet) as bars:
         record = evaluate_by_name(
             defence,
@@ -145,6 +154,7 @@ def evaluate(
             attacks=chosen,
             draws=draws,
             samples=samples,
+            backward=None if other is None else other.to(place),
             chunk=chunk,
             out=path,
             again=again,

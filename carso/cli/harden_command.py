@@ -15,7 +15,9 @@ from carso.cli.options import (
     DeviceOption,
     DevicesOption,
     DownloadOption,
+    EpsOption,
     NodesOption,
+    NormOption,
     OnOption,
     OversubscribeOption,
     PrecisionOption,
@@ -44,7 +46,8 @@ def harden(
         typer.Option(help="Layers that the purifier reads (a,b,c), or auto."),
     ] = "",
     any_accuracy: AnyAccuracyOption = False,
-    eps: Annotated[float | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    eps: EpsOption = None,
+    norm: NormOption = "",
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
     preset: PresetOption = "",
     run: RunOption = None,
@@ -77,6 +80,7 @@ def harden(
         classifier,
         layers=listed("--layers", layers),
         eps=eps,
+        norm=norm,
         epochs=epochs,
     )
     run_scenario(

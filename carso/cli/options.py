@@ -40,6 +40,8 @@ NodesOption = Annotated[int, typer.Option(help="Machines.")]
 CheckpointOption = Annotated[
     float, typer.Option(help="Between two checkpoints within an epoch.", min=0.0)
 ]
+EpsOption = Annotated[float | None, typer.Option(help="Instead of the scenario's own.")]
+NormOption = Annotated[str, typer.Option(help="Linf or L2, with an --eps of that norm.")]
 PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
 PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
 RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]

@@ -19,7 +19,7 @@ from carso.scenario.classifier_settings import ClassifierSettings
 from carso.scenario.schema import DefenceSettings, Scenario
 from carso.storage import files, tensor_files
 from carso.storage.provenance import provenance
-from carso.threats.registry import THREATS
+from carso.threats.norms import THREATS
 
 
 def save_defence(defence: Deployed, folder: Path) -> Path:

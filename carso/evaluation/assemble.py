@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from carso.attacks.base import in_words
+from carso.attacks.attack import in_words
 from carso.evaluation.diagnostics.gradient_health import health, reasons_against
 from carso.evaluation.evaluation import Evaluation, Outcome
 from carso.evaluation.fingerprints import examples_identity
@@ -18,7 +18,7 @@ from carso.evaluation.protocol import AttackResults
 from carso.evaluation.record import FEW, FORMAT
 from carso.evaluation.resume import from_tensor
 from carso.evaluation.statistics import Proportion, share
-from carso.threats.registry import DEFAULT
+from carso.threats.norms import DEFAULT
 
 
 def assembled(
@@ -143,6 +143,8 @@ def verdict_sentence(record: dict[str, Any]) -> str:
     worst, clean = Proportion(**accuracy["worst"]), Proportion(**accuracy["clean"])
     attacks = record["attacks"]
     by = f"the worst of {len(attacks)} attacks" if len(attacks) > 1 else attacks[0]["name"]
+    if subject.get("backward"):
+        by += f", which followed the gradients of {subject['backward']},"
     who = "classifier" if subject["kind"] == "classifier" else "defence"
     if subject["name"] != who:
         who += f" {subject['name']}"

@@ -54,6 +54,11 @@ class AttackedModel(Protocol):
     """What the transfer attack sees."""
 
     @property
+    def noisy_gradient(self) -> bool:
+        """Whether what an attack differentiates draws, so that averaging helps."""
+        ...
+
+    @property
     def defence(self) -> Carso | None:
         """The defence, if it is one."""
         ...
@@ -80,7 +85,7 @@ class AttackedModel(Protocol):
 class AttackedDefence:
     """A CARSO defence."""
 
-    stochastic = True
+    stochastic = noisy_gradient = True
 
     def __init__(self, defence: Carso, name: str = "defence") -> None:
         self.defence, self.name = defence, name
@@ -135,6 +140,10 @@ class AttackedClassifier:
     ) -> None:
         self.classifier: nn.Module = freeze(classifier)
         self.name, self.stochastic = name, stochastic
+
+    @property
+    def noisy_gradient(self) -> bool:
+        return self.stochastic
 
     def view(self, through: AttackedView) -> nn.Module:
         draws = through.draws * (through.samples or 1)

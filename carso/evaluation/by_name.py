@@ -21,8 +21,7 @@ from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
 from carso.scenario.parser import as_table
 from carso.storage import json_schema
-from carso.threats.base import Threat
-from carso.threats.registry import threat_of
+from carso.threats.norms import threat_asked, threat_of
 from carso.training.train import load_data
 
 SPLITS = ("test", "validation")
@@ -131,7 +130,7 @@ def evaluate_by_name(
         model,
         pixels,
         labels,
-        threat=asked(own, norm, eps),
+        threat=threat_asked(own, norm, eps),
         examples=examples,
         seed=seed,
         name=Path(name).name,
@@ -142,15 +141,6 @@ def evaluate_by_name(
         processes=processes,
         **settings,
     )
-
-
-def asked(own: Threat, norm: str, eps: float | None) -> Threat:
-    """The threat of a scenario, or what is asked for instead."""
-    if norm and norm != own.norm:
-        if eps is None:
-            raise CarsoError(f"--norm {norm} needs an --eps: {own.eps:g} is meant in {own.norm}")
-        return threat_of(norm=norm, eps=eps)
-    return own if eps is None else own.with_eps(eps)
 
 
 def posterior_kl(folder: Path, *, hardened: bool = False) -> float | None:

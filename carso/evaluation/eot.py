@@ -29,7 +29,7 @@ def candidates_needed(
     `MOST`, that makes it `GOOD_COSINE`. A collapsed latent needs one. So does a model without
     noise, of which nothing is measured: None.
     """
-    if not model.stochastic:
+    if not model.noisy_gradient:
         return 1, None
     view = model.view(AttackedView(samples=1))
     gradients = []

@@ -34,6 +34,7 @@ from carso.evaluation.preparation import (
     check_memory,
     check_places,
     check_request,
+    judged,
     planned,
     prepared,
 )
@@ -41,8 +42,8 @@ from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.resume import FinishedResults, begun
 from carso.storage import files
 from carso.storage.provenance import provenance
-from carso.threats.base import Threat
-from carso.threats.registry import DEFAULT, threat_of
+from carso.threats.norms import DEFAULT, threat_of
+from carso.threats.threat import Threat
 
 CHUNK = 100
 DRAWS = 5
@@ -67,6 +68,7 @@ def evaluate(
     seed: int = 0,
     draws: int = DRAWS,
     samples: int = 0,
+    backward: nn.Module | None = None,
     chunk: int = CHUNK,
     name: str | None = None,
     classes: Sequence[str] = (),
@@ -87,7 +89,9 @@ def evaluate(
     classifier) or a `Suite` of your own; `attacks` picks some of its attacks, or others, by name;
     `examples` evaluates the adversarial images that another call has written to `save_examples`
     instead. A stochastic model is judged on `draws` independent draws. `samples` is how many
-    candidates (of a noisy module: passes) an attack averages in a step (0: measured). With `out`
+    candidates (of a noisy module: passes) an attack averages in a step (0: measured). Where the
+    gradient of `model` is useless or none, attacks follow that of `backward` at the same images
+    (BPDA), while scores and verdicts are those of `model`. With `out`
     the record is written there, and a call that was stopped goes on where it was when it is
     repeated; one that was finished returns the record that is there, unless it is to be made
     `again`. `answered_by` names the classifier that labels the candidates where it is another than
@@ -99,6 +103,8 @@ def evaluate(
         for what, place in (("out", out), ("save_examples", save_examples), ("examples", examples))
     )
     model = check_request(model, suite=suite, name=name)
+    if backward is not None:
+        backward = judged(backward, "backward")
     seed, place = arguments.seed_number(seed), arguments.device(device)
     draws, chunk = (arguments.whole(*one, least=1) for one in (("draws", draws), ("chunk", chunk)))
     samples = arguments.whole("samples", samples, least=0)
@@ -110,7 +116,7 @@ def evaluate(
     def request(samples: int) -> Request:
         evaluation, gradient_cosine = prepared(
             model, images, labels, threat=ball, name=name, named=len(classes), seed=seed,
-            draws=draws, samples=samples, device=place, processes=processes,
+            draws=draws, samples=samples, device=place, processes=processes, backward=backward,
         )  # fmt: skip
         plan = planned(evaluation, suite, attacks, examples)
         settings = settings_of(evaluation, plan, chunk=chunk, weights=weights(model))
@@ -122,7 +128,7 @@ def evaluate(
         check_memory(evaluation, min(chunk, len(images)))
         return Request(evaluation, plan, settings, gradient_cosine)
 
-    with torch.random.fork_rng(), as_found(model):
+    with torch.random.fork_rng(), as_found(model), as_found(backward or nn.Identity()):
         if path is not None and path.exists() and not again:
             before = records.read(path)
             asked = request(samples or before["suite"]["samples"])  # measured then, for the same

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from carso.attacks.base import Attack, listening, verified
+from carso.attacks.attack import Attack, listening, verified
 from carso.attacks.probe import Probe
 from carso.evaluation.attacked_model import AttackedModel, AttackedView, Verdict, verdict
 from carso.evaluation.planned_attacks import PlannedAttack
 from carso.evaluation.resume import as_tensor
 from carso.randomness import generator, seeded
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 CPU = torch.device("cpu")
 CONFIRMATIONS = 3

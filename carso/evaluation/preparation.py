@@ -16,6 +16,7 @@ from carso.defence.defence import Carso
 from carso.distributed.processes import Processes
 from carso.errors import CarsoError, CarsoTypeError, reason
 from carso.evaluation.attacked_model import AttackedModel, AttackedView, under_test, with_scores
+from carso.evaluation.backward import WithBackward
 from carso.evaluation.eot import PILOT_IMAGES, candidates_needed
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
@@ -24,7 +25,7 @@ from carso.evaluation.suites import suite as suite_called
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.randomness import generator, seeded
 from carso.storage.files import check_writable
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 def check_request(model: nn.Module, *, suite: str | Suite, name: str | None) -> nn.Module:
@@ -86,6 +87,7 @@ def prepared(
     samples: int,
     device: torch.device,
     processes: Processes,
+    backward: nn.Module | None = None,
 ) -> tuple[Evaluation, float | None]:
     """The evaluation, and how alike the gradients of two draws are, where that was measured.
 
@@ -105,6 +107,8 @@ def prepared(
         )
     if attacked.defence is None:
         attacked.stochastic = processes.broadcast(varies(attacked, pilot, seed))
+    if backward is not None:
+        attacked = with_backward(attacked, backward, pilot, classes, seed, processes)
     gradients = processes.broadcast(differentiable(attacked, pilot[:1], seed))
     gradient_cosine = None
     if not samples and not gradients:
@@ -120,6 +124,29 @@ def prepared(
         gradients=gradients,
     )  # fmt: skip
     return evaluation, gradient_cosine
+
+
+def with_backward(
+    attacked: AttackedModel,
+    backward: nn.Module,
+    pilot: Tensor,
+    classes: int,
+    seed: int,
+    processes: Processes,
+) -> AttackedModel:
+    """The model as it is attacked by the gradients of another."""
+    other = under_test(backward, type(backward).__name__)
+    found = classes_of(other, pilot[:1])
+    if found != classes:
+        raise CarsoError(
+            f"backward gives {found} scores per image, and {attacked.name} {classes}: the "
+            "gradient of the one cannot stand for that of the other"
+        )
+    if other.defence is None:
+        other.stochastic = processes.broadcast(varies(other, pilot, seed))
+    if not differentiable(other, pilot[:1], seed):
+        raise CarsoError("the scores of backward have no gradient: give a module that has one")
+    return WithBackward(attacked, other)
 
 
 def check_memory(evaluation: Evaluation, chunk: int) -> None:
@@ -226,7 +253,8 @@ def planned(
             "takes quick, adaptive, full or standard"
         )
     if plain:
-        plan = for_classifier(plan, stochastic=evaluation.model.stochastic)
+        noisy = evaluation.model.stochastic or evaluation.model.noisy_gradient
+        plan = for_classifier(plan, stochastic=noisy)
     plan = for_classes(plan, evaluation.classes)
     picked = bool(attacks) or isinstance(chosen, Suite)
     plan = for_threat(plan, evaluation.threat, picked=picked)

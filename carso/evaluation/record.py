@@ -7,11 +7,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from carso.attacks.base import in_words
+from carso.attacks.attack import in_words
 from carso.errors import CarsoError
 from carso.evaluation.record_consistency import contradiction
 from carso.storage import files, json_schema
-from carso.threats.registry import DEFAULT
+from carso.threats.norms import DEFAULT
 
 FORMAT = 1
 FEW = 40

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from carso.attacks.base import refuse_norm, runs_in
+from carso.attacks.attack import refuse_norm, runs_in
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import (
@@ -31,7 +31,7 @@ from carso.evaluation.planned_attacks import (
     standard,
     transfer,
 )
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 def quick(seed: int, samples: int) -> Suite:

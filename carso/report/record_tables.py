@@ -9,7 +9,7 @@ import torch
 
 from carso.evaluation.statistics import Proportion, paired_difference, percent
 from carso.report.table_formats import Row, Table
-from carso.threats.registry import DEFAULT
+from carso.threats.norms import DEFAULT
 
 Record = dict[str, Any]
 

@@ -13,7 +13,7 @@ from carso.errors import CarsoError
 from carso.evaluation.record import read as read_record
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in
-from carso.threats.registry import DEFAULT
+from carso.threats.norms import DEFAULT
 
 Record = dict[str, Any]
 ITSELF = "itself"

@@ -18,8 +18,8 @@ from carso.errors import CarsoError
 from carso.scenario.classifier_settings import AUTO
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
 from carso.scenario.schema import Scenario
-from carso.threats import registry as threats
-from carso.threats.base import Threat
+from carso.threats import norms as threats
+from carso.threats.threat import Threat
 
 FOLDER = Path(__file__).parent / "scenarios"
 

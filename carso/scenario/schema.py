@@ -16,7 +16,7 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     check,
 )
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from carso.arguments import real
 from carso.errors import CarsoError
-from carso.threats.base import ROUNDING
+from carso.threats.threat import ROUNDING
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

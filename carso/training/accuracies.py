@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.base import Attack
+from carso.attacks.attack import Attack
 from carso.attacks.pgd import PGD
 from carso.data import ImageData, Split
 from carso.defence.defence import Carso
 from carso.randomness import generator
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 ATTACKED_TEST_IMAGES = 1000
 

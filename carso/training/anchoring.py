@@ -14,7 +14,7 @@ import torch
 from carso.data import ImageData
 from carso.defence.defence import Carso
 from carso.randomness import generator
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.validation_attack import VALIDATION_ATTACK, judged
 

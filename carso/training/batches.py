@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.attacks.base import Attack
+from carso.attacks.attack import Attack
 from carso.attacks.pgd import FGSM, PGD
 from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.randomness import Share, generator, shared
 from carso.scenario.training_settings import BatchAttackSettings
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.bank import CHUNK, Bank, BankLayout, in_memory, on_disk
 from carso.training.differences import packed, stored_as, unpacked
 

@@ -21,7 +21,7 @@ from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.randomness import generator
 from carso.scenario.training_settings import ClassifierTrainingSettings
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.epoch_cursor import EpochCursor, batches_in
 from carso.training.loop import FIRST_STEPS, Row

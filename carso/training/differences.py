@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 LEVELS = 127
 

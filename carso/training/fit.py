@@ -27,8 +27,8 @@ from carso.purifiers.base import TrainablePurifier
 from carso.purifiers.checks import refuse_no_purifier
 from carso.scenario import parser
 from carso.scenario.purifier_settings import KINDS
-from carso.threats.base import Threat
-from carso.threats.registry import DEFAULT, threat_of
+from carso.threats.norms import DEFAULT, threat_of
+from carso.threats.threat import Threat
 from carso.training.anchoring import choose
 from carso.training.loop import Display, Quiet, train_in_memory
 from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario

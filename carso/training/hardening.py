@@ -26,7 +26,7 @@ from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented
 from carso.training.epoch_cursor import EpochCursor

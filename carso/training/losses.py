@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from carso.attacks.base import Model, verified
+from carso.attacks.attack import Model, verified
 from carso.attacks.margin import margins
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:

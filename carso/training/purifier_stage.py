@@ -20,7 +20,7 @@ from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
 from carso.scenario.training_settings import PurifierTrainingSettings
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 from carso.training.batches import AdversarialBatches
 from carso.training.epoch_cursor import EpochCursor, batches_in
 from carso.training.loop import FIRST_STEPS, Row

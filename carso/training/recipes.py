@@ -25,7 +25,8 @@ from carso.scenario.training_settings import (
     HardeningSettings,
     PurifierTrainingSettings,
 )
-from carso.threats.base import Threat
+from carso.threats.norms import threat_asked
+from carso.threats.threat import Threat
 
 HARDENED = "fashion-retrofit"
 """The scenario whose purifier and [hardening] serve where no other is named."""
@@ -37,6 +38,7 @@ def hardening_of_file(
     *,
     layers: Sequence[str] = (),
     eps: float | None = None,
+    norm: str = "",
     epochs: int | None = None,
 ) -> Scenario:
     """What `carso harden` trains: `scenario`'s purifier around the classifier in a file."""
@@ -46,7 +48,7 @@ def hardening_of_file(
     if code and not layers:
         layers = AUTO
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    threat = None if eps is None else scenario.threat.with_eps(eps)
+    threat = threat_asked(scenario.threat, norm, eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
     scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
     return hardening_scenario(scenario, name=name, layers=layers, threat=threat, **changes)

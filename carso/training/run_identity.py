@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from carso.defence.on_disk import read_description
+from carso.errors import CarsoError
+from carso.scenario.parser import as_table, from_table
+from carso.storage.tensor_files import few
+from carso.training.given_classifier import same_classifier
 
 
 def differences(found: Any, wanted: Any, name: str = "") -> list[str]:
@@ -18,3 +25,25 @@ def differences(found: Any, wanted: Any, name: str = "") -> list[str]:
         parts = [differences(found.get(k), wanted.get(k), path) for k, path in inside.items()]
         return [changed for part in parts for changed in part]
     return [] if found == wanted else [name]
+
+
+def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
+    """A folder that holds a run of other settings is left as it is."""
+    if not (folder / "defence.json").exists():
+        return
+    found = read_description(folder)
+    wanted = description["scenario"]
+    # Keys that the run did not know yet get their defaults.
+    scenario = as_table(from_table(found["scenario"], source=str(folder / "defence.json")))
+    decisive = ("seed", "threat", "classifier", "purifier", "hardening")
+    parts = [differences(scenario.get(key), wanted[key], key) for key in decisive]
+    changed = [name for part in parts for name in part]
+    if found["images"] != description["images"]:
+        changed.append("data")
+    if not same_classifier(found, description):
+        changed.append("the classifier")
+    if changed:
+        raise CarsoError(
+            f"{folder} holds a run of other settings ({few(changed)} changed); "
+            "choose another --run folder, or delete this one"
+        )

@@ -17,23 +17,19 @@ from carso.classifiers.sanity import refuse_chance
 from carso.data import DataNotFoundError, ImageData
 from carso.defence.defence import Carso
 from carso.defence.layers import layers_for
-from carso.defence.on_disk import describe, in_use, purifier_of, read_description
+from carso.defence.on_disk import describe, in_use, purifier_of
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
-from carso.errors import CarsoError
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.purifiers.base import TrainablePurifier
-from carso.randomness import generator, seeded
-from carso.scenario.parser import as_table, from_table
 from carso.scenario.purifier_settings import KINDS
 from carso.scenario.schema import Scenario
-from carso.storage import files, json_schema, tensor_files
-from carso.storage.provenance import provenance
-from carso.storage.tensor_files import few
-from carso.training import anchoring, checkpoint, loop
-from carso.training.accuracies import accuracies
-from carso.training.loop import Display, Row, Stage
-from carso.training.run_identity import differences
+from carso.storage import files
+from carso.training import checkpoint, loop
+from carso.training.given_classifier import identified, keep_given, same_everywhere
+from carso.training.loop import Display
+from carso.training.run_files import anchor, finish, measure
+from carso.training.run_identity import refuse_another_run
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
 
 
@@ -156,128 +152,6 @@ def check_batches(
     check_fits("images of a batch", share, each, base=base, option="batch_size =")
 
 
-def same_everywhere(classifier: nn.Module, given: Path, processes: Processes) -> None:
-    """A file that makes other weights each time would give every process a problem of its own."""
-    own = tensor_files.fingerprint(classifier.state_dict())
-    if not processes.all_equal(own):
-        raise CarsoError(f"{given} gives other weights each time; it must give the same ones")
-
-
-def identified(classifier: nn.Module, given: Path, data: ImageData) -> dict[str, Any]:
-    """What tells a brought classifier from others: its file, or, of one that code makes, its
-    weights and what it answers. How the code is written is no part of that."""
-    if given.suffix != ".py":
-        return {"classifier": files.sha256(given), "code": ""}
-    reference = next(classifier.parameters(), torch.empty(0))
-    probe = torch.rand(2, *data.image_shape, generator=generator(0, "probe")).to(reference)
-    with seeded(0, "probe", "answers"), torch.no_grad():
-        answers = freeze(classifier)(probe)
-    if not answers.isfinite().all():
-        raise CarsoError(f"the classifier of {given} gives logits that are not finite")
-    return {
-        "classifier": tensor_files.fingerprint(classifier.state_dict()),
-        "code": given.name,
-        "answers": answers.double().tolist(),
-    }
-
-
-def same_classifier(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether the classifier of a run is the one that is wanted now."""
-    if wanted.get("code") and found.get("code") and "answers" not in found:
-        return True  # an older revision kept a hash of the code; `keep_given` compares the weights
-    if found.get("classifier") != wanted["classifier"]:
-        return False
-    before, now = (torch.tensor(table.get("answers", [])) for table in (found, wanted))
-    # Another machine rounds otherwise.
-    return before.shape == now.shape and torch.allclose(before, now, rtol=1e-3, atol=1e-3)
-
-
-def measure(
-    folder: Path, defence: Carso, scenario: Scenario, data: ImageData, device: torch.device
-) -> None:
-    """Write `accuracies.json`, unless it is there already for just these weights."""
-    path = folder / "accuracies.json"
-    weights = {
-        name: files.sha256(folder / f"{name}.safetensors") for name in ("classifier", "purifier")
-    }
-    if path.exists() and json_schema.read(path, "accuracies of a training")["weights"] == weights:
-        return
-    record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
-    files.write_json(path, {"weights": weights, **record, "provenance": provenance()})
-
-
-def anchor(
-    folder: Path,
-    defence: Carso,
-    scenario: Scenario,
-    data: ImageData,
-    device: torch.device,
-    processes: Processes = ALONE,
-) -> None:
-    """Choose how much the classifier's own logits count, unless `anchor.json` says so already for
-    just this purifier; the first process does, for all."""
-    path = folder / "anchor.json"
-    if processes.is_first:
-        weights = files.sha256(folder / "hardening.safetensors")
-        found = json_schema.read(path, "the choice of an anchor") if path.exists() else {}
-        if found.get("hardening") != weights:
-            assert scenario.hardening is not None
-            count = scenario.hardening.validation_images
-            choice = anchoring.choose(
-                defence, data, threat=scenario.threat, count=count, seed=scenario.seed,
-                device=device,
-            )  # fmt: skip
-            found = {**choice, "hardening": weights, "provenance": provenance()}
-            files.write_json(path, found)
-        defence.anchor = float(found["anchor"])
-    defence.anchor = processes.broadcast(defence.anchor)
-
-
-def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
-    """The classifier that the user brought, copied into the run."""
-    path = folder / "classifier.safetensors"
-    if path.exists():
-        wanted, found = classifier.state_dict(), tensor_files.load(path)
-        if tensor_files.fingerprint(wanted) != tensor_files.fingerprint(found):
-            raise CarsoError(
-                f"{source} gives other weights than the classifier in {folder}: a file must give "
-                "the same ones each time; or choose another --run folder"
-            )
-        return
-    tensor_files.save(path, classifier.state_dict())
-    files.write_json(
-        folder / "classifier.json",
-        {
-            "what": "classifier",
-            "sha256": files.sha256(path),
-            "source": {"name": source.name, "sha256": files.sha256(source)},
-            "provenance": provenance(),
-        },
-    )
-
-
-def refuse_another_run(folder: Path, description: dict[str, Any]) -> None:
-    """A folder that holds a run of other settings is left as it is."""
-    if not (folder / "defence.json").exists():
-        return
-    found = read_description(folder)
-    wanted = description["scenario"]
-    # Keys that the run did not know yet get their defaults.
-    scenario = as_table(from_table(found["scenario"], source=str(folder / "defence.json")))
-    decisive = ("seed", "threat", "classifier", "purifier", "hardening")
-    parts = [differences(scenario.get(key), wanted[key], key) for key in decisive]
-    changed = [name for part in parts for name in part]
-    if found["images"] != description["images"]:
-        changed.append("data")
-    if not same_classifier(found, description):
-        changed.append("the classifier")
-    if changed:
-        raise CarsoError(
-            f"{folder} holds a run of other settings ({few(changed)} changed); "
-            "choose another --run folder, or delete this one"
-        )
-
-
 def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) -> ImageData:
     """The scenario's images, or those of its fallback where they are not found."""
     try:
@@ -357,47 +231,3 @@ def harden(
     weights = purifier.state_dict()
     finish(folder, training, weights, history, scenario=scenario, data=data)
     return purifier
-
-
-def finish(
-    folder: Path,
-    training: Stage,
-    weights: dict[str, torch.Tensor],
-    history: list[Row],
-    *,
-    scenario: Scenario,
-    data: ImageData,
-    bank_seconds: float | None = None,
-) -> None:
-    """Write `<stage>.safetensors`, and `<stage>.json` which says where it comes from.
-
-    If both are there already, they keep the date and revision of when they were made.
-    """
-    if not training.processes.is_first:
-        return
-    path, record = folder / f"{training.name}.safetensors", folder / f"{training.name}.json"
-    if path.exists() and record.exists():
-        found = json_schema.read(record, "a record of trained weights")
-        same = not differences(found.get("identity"), training.identity)
-        if same and found.get("sha256") == files.sha256(path):
-            return
-    tensor_files.save(path, weights)
-    files.write_json(
-        record,
-        {
-            "what": training.name,
-            "identity": training.identity,
-            "sha256": files.sha256(path),
-            "scenario": as_table(scenario),
-            "data": {
-                "name": data.name,
-                "fingerprint": data.fingerprint,
-                "training_images": len(data.train),
-                "validation_images": len(data.validation),
-            },
-            "first_losses": training.first_losses,
-            **({} if bank_seconds is None else {"bank_seconds": bank_seconds}),
-            "history": history,
-            "provenance": provenance(),
-        },
-    )

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from carso.attacks.margin import Margin
 from carso.data import Split
 from carso.defence.defence import Carso
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 VALIDATION_ATTACK = Margin(steps=20)
 """Of the accuracy that decides which weights are kept; not an evaluation."""

@@ -13,11 +13,11 @@ from torch import Generator, Tensor
 
 import carso
 from carso import data
-from carso.attacks.base import AttackFacts, Model, verified
+from carso.attacks.attack import AttackFacts, Model, verified
 from carso.attacks.margin import WorstSoFar
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, margin
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from carso.attacks.base import Attack, verified
+from carso.attacks.attack import Attack, verified
 from carso.attacks.pgd import FGSM, PGD, cross_entropy_gradient
 from carso.errors import CarsoError
 from carso.threats.l2 import L2

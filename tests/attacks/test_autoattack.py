@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.attacks.apgd import APGD
+from carso.attacks.attack import listening
 from carso.attacks.autoattack import AutoAttack, limit_targets
-from carso.attacks.base import listening
 from carso.attacks.fab import FAB
 from carso.attacks.library import LOGGER, library_calls, seed_from
 from carso.attacks.margin import margins

@@ -8,8 +8,8 @@ from torch import Generator, Tensor, nn
 
 from carso.attacks import autoattack
 from carso.attacks.apgd import APGD
+from carso.attacks.attack import Attack
 from carso.attacks.autoattack import AutoAttack
-from carso.attacks.base import Attack
 from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin, Noise, margins
 from carso.attacks.pgd import PGD

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.attacks.apgd import APGD
-from carso.attacks.base import Attack
+from carso.attacks.attack import Attack
 from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin
 from carso.attacks.pgd import PGD

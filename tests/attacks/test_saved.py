@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.base import in_words
+from carso.attacks.attack import in_words
 from carso.attacks.saved import Examples, Saved, key, read_examples, saved, write_examples
 from carso.errors import CarsoError
 from carso.storage import tensor_files

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from carso.attacks.apgd import APGD
-from carso.attacks.base import verified
+from carso.attacks.attack import verified
 from carso.attacks.margin import Margin
 from carso.attacks.pgd import FGSM, PGD
 from carso.errors import CarsoError
-from carso.threats.registry import threat_of
+from carso.threats.norms import threat_of
 from carso.training.differences import packed, unpacked
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_threat.py"

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 import carso
 from carso import data
-from carso.attacks.base import AttackFacts, Model, warn
+from carso.attacks.attack import AttackFacts, Model, warn
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
@@ -19,9 +19,9 @@ from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, standard
 from carso.evaluation.suites import suite
 from carso.report.record_tables import difference, summary
-from carso.threats.base import Threat
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
+from carso.threats.threat import Threat
 
 
 def evaluated(model: nn.Module, images: Tensor, labels: Tensor, **settings: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 import carso
-from carso.attacks.base import AttackFacts, verified
+from carso.attacks.attack import AttackFacts, verified
 from carso.attacks.margin import Margin
 from carso.defence.defence import Carso
 from carso.evaluation.assemble import attack_table

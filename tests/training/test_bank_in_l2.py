@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from carso.data import Split
 from carso.scenario.training_settings import BatchAttackSettings
-from carso.threats.base import Threat
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
+from carso.threats.threat import Threat
 from carso.training.batches import AdversarialBatches
 from carso.training.differences import packed, stored_as, unpacked
 

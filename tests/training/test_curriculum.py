@@ -123,6 +123,14 @@ def test_the_radius_grows_after_that(new_stage: Make) -> None:
     assert radii == pytest.approx(expected)
 
 
+def test_the_precision_of_its_attacks_is_measured_before_it_has_rebuilt_anything(
+    new_stage: Make,
+) -> None:
+    asked = new_stage(reconstruct_epochs=1.0, eps_epochs=2.0, attack_precision="auto")
+    assert asked.precision in ("float32", "bfloat16")
+    assert 0 < asked.threat_now().eps < asked.threat.eps
+
+
 def test_it_must_have_something_to_learn_from() -> None:
     with pytest.raises(CarsoError, match="reconstruction must be above 0 with reconstruct_epochs"):
         HardeningSettings(

@@ -19,7 +19,9 @@ from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, Suite, margin
 from carso.evaluation.suites import SUITES
+from carso.scenario import parser
 from carso.storage import files, tensor_files
+from carso.threats.l2 import L2
 
 MINI = """
 name = "mini"
@@ -200,6 +202,29 @@ def test_weights_of_the_scenarios_network_need_no_code(
     tensor_files.save(tmp_path / "wrong.safetensors", {"a": torch.zeros(2)})
     wrong = (*words, "--classifier", tmp_path / "wrong.safetensors")
     fails(capsys, *wrong, says=["does not fit WideResNet"])
+
+
+def test_another_norm_is_hardened_in_and_needs_its_eps(
+    place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("harden", place / "mini.toml", "--classifier", place / "own.py", "--layers", "0,3")
+    words = (*words, "--run", tmp_path / "run", "--epochs", "1", "--norm")
+    fails(capsys, *words, "L2", says=["--norm L2 needs an --eps: 0.1 is meant in Linf"])
+    fails(capsys, *words, "L3", "--eps", "1", says=["norm must be one of Linf, L2, got 'L3'"])
+    assert not (tmp_path / "run").exists()
+    code, _, err = run(capsys, *words, "L2", "--eps", "1.5")
+    assert code == 0, err
+    defence = carso.load(tmp_path / "run", classifier=own_network(place))
+    assert defence.scenario.threat == L2(eps=1.5)
+    hardening = defence.scenario.hardening
+    assert hardening is not None
+    own = parser.read(str(place / "mini.toml")).hardening
+    assert own is not None
+    # What the scenario says for its own eps of 0.1, of the new radius.
+    assert hardening.attack_step_size == pytest.approx(own.attack_step_size * 15)
+    # The same radius in the other norm is another run.
+    other = (*words, "Linf", "--eps", "0.5")
+    fails(capsys, *other, says=["other settings", "threat.norm"])
 
 
 def test_wrong_words_are_one_line(

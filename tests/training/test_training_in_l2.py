@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 import carso
-from carso.attacks.base import verified
+from carso.attacks.attack import verified
 from carso.data import ImageData
 from carso.errors import CarsoError
-from carso.threats.base import Threat
 from carso.threats.l2 import L2
+from carso.threats.threat import Threat
 from carso.training import hardening_update, losses
 
 

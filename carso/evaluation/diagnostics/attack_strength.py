@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from carso.attacks.apgd import APGD
-from carso.attacks.base import Attack, runs_in
+from carso.attacks.attack import Attack, runs_in
 from carso.attacks.margin import Margin, Noise
 from carso.attacks.pgd import PGD
 from carso.attacks.square import Square

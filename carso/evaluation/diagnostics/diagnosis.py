@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from carso.attacks.base import Attack
+from carso.attacks.attack import Attack
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.protocol import AttackResults
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 SLACK = 0.02
 """Two points of accuracy, and one image: less is no finding."""

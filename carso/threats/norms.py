@@ -6,9 +6,9 @@ from typing import Any
 
 from carso.arguments import shown, text
 from carso.errors import CarsoError, CarsoTypeError
-from carso.threats.base import Threat
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
+from carso.threats.threat import Threat
 
 THREATS: dict[str, type[Linf] | type[L2]] = {"Linf": Linf, "L2": L2}
 DEFAULT = "Linf"
@@ -49,6 +49,15 @@ def threat_of(
         )
     refuse_without(threat, "eps", "project", "distance")
     return threat
+
+
+def threat_asked(own: Threat, norm: str, eps: float | None) -> Threat:
+    """The threat of a scenario, or what is asked for instead."""
+    if norm and norm != own.norm:
+        if eps is None:
+            raise CarsoError(f"--norm {norm} needs an --eps: {own.eps:g} is meant in {own.norm}")
+        return threat_of(norm=norm, eps=eps)
+    return own if eps is None else own.with_eps(eps)
 
 
 def as_table(threat: Threat) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from carso.errors import CarsoError
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
-from carso.threats.registry import THREATS, as_table, threat_of
+from carso.threats.norms import THREATS, as_table, threat_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def test_a_table_says_the_norm_unless_it_is_the_one_of_earlier_runs() -> None:
 
 def test_threats_are_made_without_torch() -> None:
     code = (
-        "import sys; from carso.threats.registry import threat_of; threat_of(norm='L2', eps=1.0);"
+        "import sys; from carso.threats.norms import threat_of; threat_of(norm='L2', eps=1.0);"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

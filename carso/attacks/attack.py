@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Generator, Tensor
 
 from carso.errors import CarsoError
-from carso.threats.base import Threat
+from carso.threats.threat import Threat
 
 Model = Callable[[Tensor], Tensor]
 """Anything that maps images (B, C, H, W) in [0, 1] to one score per class (B, K)."""
