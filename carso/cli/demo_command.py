@@ -23,7 +23,7 @@ def demo(
     """See what published attacks say of the shipped defence, and what better ones say."""
     check_places(folders=[out])
     from carso import demo as story
-    from carso.report.progress import progress
+    from carso.progress import progress
     from carso.storage.provenance import provenance
 
     prepare("cpu", threads)

@@ -112,7 +112,7 @@ def evaluate(
     check_places(out, save_examples)
     from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
-    from carso.report.progress import progress
+    from carso.progress import progress
     from carso.report.write import terminal
 
     place = prepare(device, threads)

@@ -20,33 +20,43 @@ from carso.scenario.schema import DefenceSettings, Scenario
 from carso.storage import files, tensor_files
 from carso.storage.provenance import provenance
 from carso.threats.norms import THREATS
+from carso.threats.threat import Threat
 
 
 def save_defence(defence: Deployed, folder: Path) -> Path:
     """Classifier and purifier, each with its hash beside it, and the scenario as it is used."""
     if defence.final_classifier is not defence.classifier:
         raise CarsoError("a defence with a final_classifier cannot be saved: only the ablation is")
-    if defence.scenario.threat.norm not in THREATS:
-        raise CarsoError(
-            f"a defence for the threat {defence.scenario.threat.norm!r} of your own cannot be "
-            f"saved: a folder names one of {', '.join(THREATS)}"
-        )
+    refuse_own_threat(defence.scenario.threat)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CarsoError(f"cannot write {folder}: it is there already; give a new or empty folder")
     network = defence.classifier.classifier
-    weights = network.state_dict()
-    known = is_known(network, defence.scenario.classifier, defence.facts)
-    description = {
-        **describe(as_used(defence), defence.facts),
-        "classifier": tensor_files.fingerprint(weights),
-        "code": "" if known else f"the class {type(network).__name__}",
-    }
+    description = description_of(network, as_used(defence), defence.facts)
     stage = "hardening" if defence.hardened else "purifier"
     with files.making(folder) as place:
-        keep(place, "classifier", weights)
+        keep(place, "classifier", network.state_dict())
         keep(place, stage, as_module(defence.purifier).state_dict())
         files.write_json(place / "defence.json", description)
     return folder
+
+
+def refuse_own_threat(threat: Threat) -> None:
+    """One line for a threat that a folder cannot name."""
+    if threat.norm not in THREATS:
+        raise CarsoError(
+            f"a defence for the threat {threat.norm!r} of your own cannot be saved: a folder names "
+            f"one of {', '.join(THREATS)}"
+        )
+
+
+def description_of(network: nn.Module, scenario: Scenario, facts: ImageFacts) -> dict[str, Any]:
+    """What `carso.load` must know of a defence around this classifier of the user's."""
+    known = is_known(network, scenario.classifier, facts)
+    return {
+        **describe(scenario, facts),
+        "classifier": tensor_files.fingerprint(network.state_dict()),
+        "code": "" if known else f"the class {type(network).__name__}",
+    }
 
 
 def as_used(defence: Deployed) -> Scenario:
