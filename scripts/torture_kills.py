@@ -19,7 +19,7 @@ from torture_subject import Ended, Started, Subject, bits
 RANDOM, EXACT = "kills at random moments", "kills just before a write"
 CHAIN = 5
 """Kills of one run before it is left to end."""
-POINTS = 40
+POINTS = 12
 """Writes of each command, of all that it does, before which it is killed."""
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open"}
 """Events of Python by which files change. A rename is what puts a file in its place."""
