@@ -35,6 +35,8 @@ class AttackFacts:
     direct_steps: int = 0
     """Steps of a direct attack on what is judged, which the diagnosis "more effort" has to outdo;
     0: it is none."""
+    starts: bool = False
+    """It takes `start`, the worst examples so far (B, C, H, W), as one argument more."""
 
 
 class Attack(Protocol):

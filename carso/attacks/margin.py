@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,21 +89,38 @@ class Margin:
             if not len(index):
                 break
             start = threat.random_start(images[index], generator)
-            for found in self.descend(model, start, images[index], labels[index], threat):
+            descent = Descent(self.steps, self.step_share, self.momentum)
+            lead = partial(margins, labels=labels[index])
+            for found in descent(model, lead, start, images[index], threat):
                 worst.offer(found, index)
         return verified(worst.examples, images, threat)
 
-    def descend(
-        self, model: Model, start: Tensor, images: Tensor, labels: Tensor, threat: Threat
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Steepest descent with momentum, each step smaller than the one before."""
+
+    steps: int
+    step_share: float
+    momentum: float
+
+    def __call__(
+        self,
+        model: Model,
+        lead: Callable[[Tensor], Tensor],
+        start: Tensor,
+        images: Tensor,
+        threat: Threat,
     ) -> tuple[Tensor, Tensor]:
-        """The last iterate, and the one whose margin was smallest when it was met."""
+        """The last iterate, and the one whose `lead`, (B,) of scores (B, K), was smallest when it
+        was met."""
         current, velocity = start, torch.zeros_like(start)
         best = start.clone()
         lowest = torch.full((len(start),), math.inf, device=start.device)
         for step in range(self.steps):
             current = current.detach().requires_grad_(True)
             with torch.enable_grad():
-                margin = margins(model(current), labels)
+                margin = lead(model(current))
                 total = margin.sum()
             (gradient,) = torch.autograd.grad(total, current)
             current, margin = current.detach(), margin.detach()

@@ -11,6 +11,26 @@ KINDS = ("images", "nan", "infinite", "zero")
 """The rows of `Probe.gradients`: gradients looked at, and how many of them were useless and why."""
 
 
+class Fooled:
+    """Which images any pass of an attack has got wrong, at whatever point of its way.
+
+    An attack says only which points it asks about, in batches of its own; a point belongs to the
+    image that is nearest to it.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images.flatten(1), labels
+        self.ever = torch.zeros(len(images), dtype=torch.bool, device=images.device)
+
+    @torch.no_grad()
+    def saw(self, points: Tensor, scores: Tensor) -> None:
+        if not len(points):
+            return
+        owner = torch.cdist(points.flatten(1), self.images).argmin(dim=1)
+        wrong = scores.argmax(dim=1) != self.labels[owner]
+        self.ever[owner[wrong]] = True
+
+
 class Probe(nn.Module):
     """`model`, unchanged, with a ledger of what goes through it.
 
@@ -19,9 +39,11 @@ class Probe(nn.Module):
     number of steps in one run of the attack, so that restarts add up step by step.
     """
 
-    def __init__(self, model: nn.Module, *, eot: int = 1, period: int = 0) -> None:
+    def __init__(
+        self, model: nn.Module, *, eot: int = 1, period: int = 0, fooled: Fooled | None = None
+    ) -> None:
         super().__init__()
-        self.model, self.eot, self.period = model, eot, period
+        self.model, self.eot, self.period, self.fooled = model, eot, period, fooled
         self.forwards = self.backwards = self.outputs = self.not_finite = 0
         self.ledger: list[list[int]] = []
         self.passes = 0
@@ -34,6 +56,8 @@ class Probe(nn.Module):
         scores: Tensor = self.model(images)
         self.outputs += len(scores)
         self.not_finite += int((~scores.detach().isfinite()).any(dim=1).sum())
+        if self.fooled is not None:
+            self.fooled.saw(images.detach(), scores.detach())
         return scores
 
     def saw(self, gradient: Tensor) -> None:

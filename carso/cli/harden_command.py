@@ -49,6 +49,10 @@ def harden(
     eps: EpsOption = None,
     norm: NormOption = "",
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    start: Annotated[
+        str,
+        typer.Option(help="Begin from the purifier of this run, shipped defence or weight file."),
+    ] = "",
     preset: PresetOption = "",
     run: RunOption = None,
     on: OnOption = "",
@@ -82,6 +86,7 @@ def harden(
         eps=eps,
         norm=norm,
         epochs=epochs,
+        start=start,
     )
     run_scenario(
         settings,

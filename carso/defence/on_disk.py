@@ -120,20 +120,26 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
 
 
 def load_described(module: nn.Module, weights: Path) -> None:
-    """Load a weight file of a folder, compared with the SHA-256 in the JSON beside it if there is
-    one: a file that was brought by hand has none."""
-    note = weights.with_suffix(".json")
-    if note.exists() and weights.exists():
-        table = files.read_json(note)
-        wanted = table.get("sha256") if isinstance(table, dict) else None
-        if not isinstance(wanted, str):
-            raise CarsoError(f"{note} is damaged: it lacks the SHA-256 of {weights.name}")
-        if wanted != files.sha256(weights):
-            raise files.DamagedFileError(
-                f"{weights} is not the file that {note.name} beside it describes: its SHA-256 is "
-                "another, so it is damaged or was exchanged"
-            )
+    """Load a weight file of a folder, if it is the one that the JSON beside it describes."""
+    refuse_exchanged(weights)
     load_weights(module, weights)
+
+
+def refuse_exchanged(weights: Path) -> None:
+    """Compare a weight file with the SHA-256 in the JSON beside it if there is one: a file that was
+    brought by hand has none."""
+    note = weights.with_suffix(".json")
+    if not (note.exists() and weights.exists()):
+        return
+    table = files.read_json(note)
+    wanted = table.get("sha256") if isinstance(table, dict) else None
+    if not isinstance(wanted, str):
+        raise CarsoError(f"{note} is damaged: it lacks the SHA-256 of {weights.name}")
+    if wanted != files.sha256(weights):
+        raise files.DamagedFileError(
+            f"{weights} is not the file that {note.name} beside it describes: its SHA-256 is "
+            "another, so it is damaged or was exchanged"
+        )
 
 
 def chosen_anchor(weights: Path) -> dict[str, float]:

@@ -18,6 +18,7 @@ from carso.evaluation.protocol import AttackResults
 from carso.evaluation.record import FEW, FORMAT
 from carso.evaluation.resume import from_tensor
 from carso.evaluation.statistics import Proportion, share
+from carso.evaluation.tries import TRIES, survival
 from carso.threats.norms import DEFAULT
 
 
@@ -42,7 +43,9 @@ def assembled(
             "clean": asdict(share(results.clean.right.double() / evaluation.draws)),
             "worst": asdict(share(final)),
             "worst_on_all_draws": asdict(share((results.final.right == evaluation.draws).double())),
+            "while_optimising": asdict(share(results.unfooled.double())),
         },
+        "tries": None if results.tries is None else tries_table(results.tries.right),
         "diagnostics": diagnoses,
         "attacks": attacks,
         "images": {
@@ -55,11 +58,19 @@ def assembled(
             "worst_size": rounded(
                 evaluation.threat.distance(results.worst.examples, evaluation.images)
             ),
+            "while_optimising": results.unfooled.long().tolist(),
+            **({} if results.tries is None else {"tries_right": results.tries.right.tolist()}),
         },
         "worst_examples": examples_identity(results.worst.examples),
     }
     record["verdict"] = verdict_sentence(record)
     return record
+
+
+def tries_table(right: Tensor) -> dict[str, Any]:
+    """Accuracy against an attacker who may submit the worst example once, twice, and so on."""
+    curve = [survival(right, TRIES, tries) for tries in range(1, TRIES + 1)]
+    return {"draws": TRIES, "accuracy": [asdict(share(each)) for each in curve]}
 
 
 def attack_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from carso.attacks.attack import Attack, listening, verified
-from carso.attacks.probe import Probe
+from carso.attacks.probe import Fooled, Probe
 from carso.evaluation.attacked_model import AttackedModel, AttackedView, Verdict, verdict
 from carso.evaluation.planned_attacks import PlannedAttack
 from carso.evaluation.resume import as_tensor
@@ -45,6 +46,8 @@ class Outcome:
     seconds: Tensor
     library_warnings: Tensor
     """Warnings of the attack library, packed."""
+    fooled: Tensor
+    """Whether any pass that the attack made of an image, on the way, was wrong, bool (n,)."""
 
 
 @dataclass(slots=True)
@@ -84,6 +87,13 @@ class WorstExamples:
         """Images that at least one draw still labels right, or may."""
         return ((self.right > 0) | ~self.confirmed).nonzero().flatten()
 
+    def weakest(self, share: float) -> Tensor:
+        """A share of the standing images, in order: those with the smallest margins."""
+        standing = self.standing
+        count = math.ceil(share * len(standing))
+        order = self.margin[standing].nan_to_num(nan=-math.inf).argsort(stable=True)
+        return standing[order[:count]].sort().values
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
@@ -103,13 +113,15 @@ class Evaluation:
     """Whether the model's scores depend on its images in a way that can be differentiated; if not,
     it can only be asked."""
 
-    def judge(self, images: Tensor, labels: Tensor, *path: str | int) -> Verdict:
+    def judge(
+        self, images: Tensor, labels: Tensor, *path: str | int, draws: int | None = None
+    ) -> Verdict:
         """The verdict of fresh draws; `path` names the occasion."""
         return verdict(
             self.model,
             images.to(self.device),
             labels.to(self.device),
-            draws=self.draws,
+            draws=draws or self.draws,
             seed=self.seed,
             path=path,
         )
@@ -137,31 +149,45 @@ class Evaluation:
         labels: Tensor,
         *path: str | int,
         threat: Threat | None = None,
+        start: Tensor | None = None,
     ) -> tuple[Tensor, Probe]:
-        """Examples, verified to lie inside the ball, and the ledger of the attack."""
+        """Examples, verified to lie inside the ball, and the ledger of the attack; `start`, the
+        worst examples so far, is for attacks that take one."""
         with seeded(self.seed, "attack", *path):
             self.model.reseed(generator(self.seed, "noise", *path).initial_seed())
             model = self.model.classifier if through is None else self.model.view(through)
-            probe = Probe(model, eot=attack.facts.eot, period=attack.facts.period).eval()
             images, labels = images.to(self.device), labels.to(self.device)
+            own = None if through is None else Fooled(images, labels)
+            facts = attack.facts
+            probe = Probe(model, eot=facts.eot, period=facts.period, fooled=own).eval()
+            more = {"start": start.to(self.device)} if facts.starts and start is not None else {}
             examples = attack(
                 probe,
                 images,
                 labels,
                 threat=threat or self.threat,
                 generator=generator(self.seed, "attack", *path),
+                **more,
             )
         return verified(examples, images, threat or self.threat).cpu(), probe
 
     def outcome(
-        self, planned: PlannedAttack, images: Tensor, labels: Tensor, index: Tensor, chunk: int
+        self,
+        planned: PlannedAttack,
+        images: Tensor,
+        labels: Tensor,
+        index: Tensor,
+        chunk: int,
+        start: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Attack the images of a chunk at `index`, and judge the examples: an `Outcome`."""
+        """Attack the images of a chunk at `index`, of which the worst examples so far are `start`,
+        and judge the examples: an `Outcome`."""
         started = time.perf_counter()
         with listening() as heard:
             examples, probe = self.run_attack(
-                planned.attack, planned.through, images[index], labels[index], planned.name, chunk
-            )
+                planned.attack, planned.through, images[index], labels[index], planned.name, chunk,
+                start=None if start is None else start[index],
+            )  # fmt: skip
         judged = self.judge(examples, labels[index], planned.name, chunk)
         confirmed = self.confirm(judged, examples, labels[index], planned.name, chunk)
         counts = [probe.forwards, probe.backwards, probe.outputs, probe.not_finite]
@@ -176,4 +202,7 @@ class Evaluation:
             "counts": torch.tensor(counts),
             "seconds": torch.tensor(time.perf_counter() - started, dtype=torch.float64),
             "library_warnings": as_tensor(heard),
+            "fooled": torch.zeros(len(index), dtype=torch.bool)
+            if probe.fooled is None
+            else probe.fooled.ever.cpu(),
         }

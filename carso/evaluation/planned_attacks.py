@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast
 
@@ -13,6 +14,7 @@ from carso.attacks.autoattack import AutoAttack
 from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin, Noise
 from carso.attacks.pgd import PGD
+from carso.attacks.refine import Refine
 from carso.attacks.saved import saved
 from carso.attacks.square import Square
 from carso.errors import CarsoError
@@ -29,6 +31,12 @@ class PlannedAttack:
     attack: Attack
     through: AttackedView | None
     """The view that it differentiates; None: the classifier alone, so a transfer attack."""
+    weakest: float = 1.0
+    """The share of the standing images that it attacks: those with the smallest margins so far."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weakest <= 1:
+            raise CarsoError(f"a share of the images is above 0 and at most 1, got {self.weakest}")
 
     @property
     def own(self) -> bool:
@@ -194,6 +202,28 @@ def apgd(
         what=f"{kinds[loss]}, {steps} steps{aimed}, through {through}",
         attack=APGD(loss=loss, steps=steps, targets=targets, restarts=restarts),
         through=through,
+    )
+
+
+def refine(steps: int, targets: int, restarts: int, through: AttackedView) -> PlannedAttack:
+    shaken = f" and {restarts} shaken starts" if restarts else ""
+    return PlannedAttack(
+        name=f"refine@{through.name}",
+        what=f"margin descent from the worst example so far{shaken}, {steps} steps, untargeted and "
+        f"at {targets} targets, through {through}",
+        attack=Refine(steps=steps, targets=targets, restarts=restarts),
+        through=through,
+    )
+
+
+def on_weakest(share: Fraction, planned: PlannedAttack, *, named: bool = False) -> PlannedAttack:
+    """The same on a share of the images that stand, the weakest; `named` apart from the attack on
+    all of them."""
+    return replace(
+        planned,
+        name=planned.name + ("-weakest" if named else ""),
+        what=f"{planned.what}; on the weakest {share} of what stands",
+        weakest=float(share),
     )
 
 

@@ -14,6 +14,7 @@ from carso.evaluation.attacked_model import Verdict
 from carso.evaluation.evaluation import Evaluation, Outcome, WorstExamples
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.resume import FinishedResults
+from carso.evaluation.tries import TRIES
 
 Counted = Callable[[str, int], Callable[[int], None]]
 """Shows progress: called with what and how much, it gives a function to call as it is done."""
@@ -32,6 +33,10 @@ class AttackResults:
     final: Verdict
     """The worst examples on draws that no choice was made by."""
     chunk: int
+    tries: Verdict | None
+    """The same on `TRIES` draws more, of a model that draws."""
+    unfooled: Tensor
+    """Images that no pass of any attack and no draw of any verdict on the way got wrong, (B,)."""
 
 
 def chunks_of(count: int, size: int) -> list[slice]:
@@ -48,6 +53,8 @@ class ChunkResults:
     """Of each attack; None where no image stood any more."""
     after: tuple[Tensor, ...]
     final: Verdict
+    tries: Verdict | None
+    unfooled: Tensor
 
 
 def run_attacks(
@@ -96,6 +103,10 @@ def joined_chunks(evaluation: Evaluation, chunks: list[ChunkResults], chunk: int
         after=tuple(torch.cat([each.after[i] for each in chunks]) for i in attacks),
         final=joined_verdicts([each.final for each in chunks]),
         chunk=chunk,
+        tries=joined_verdicts([each.tries for each in chunks if each.tries is not None])
+        if evaluation.model.stochastic
+        else None,
+        unfooled=torch.cat([each.unfooled for each in chunks]),
     )
 
 
@@ -114,23 +125,30 @@ def attack_chunk(
     worst = WorstExamples.of(images, clean, wrong)
     advance(1)
     outcomes: list[Outcome | None] = []
-    after = []
+    after, unfooled = [], clean.right == evaluation.draws
     for planned in plan.attacks:
-        index = (clean.right > 0).nonzero().flatten() if plan.independent else worst.standing
+        index = worst.weakest(planned.weakest)
+        if plan.independent:
+            index = (clean.right > 0).nonzero().flatten()
         outcome = None
         if len(index):
-            attack = partial(evaluation.outcome, planned, images, labels, index, number)
+            start = worst.examples.clone()
+            attack = partial(evaluation.outcome, planned, images, labels, index, number, start)
             name = f"chunk-{number:04d}-{planned.name}"
             outcome = Outcome(**finished.get_or_compute(name, attack))
             worst.update(outcome, planned.name)
+            unfooled[index] &= ~outcome.fooled & (outcome.right == evaluation.draws)
         outcomes.append(outcome)
         after.append(worst.right.clone())
         advance(1)
-    final = kept_verdict(evaluation, finished, worst.examples, labels, "final", number)
+    judged = partial(kept_verdict, evaluation, finished, worst.examples, labels)
+    final = judged("final", number)
+    tries = judged("tries", number, draws=TRIES) if evaluation.model.stochastic else None
     advance(1)
     return ChunkResults(
-        clean=clean, worst=worst, outcomes=tuple(outcomes), after=tuple(after), final=final
-    )
+        clean=clean, worst=worst, outcomes=tuple(outcomes), after=tuple(after), final=final,
+        tries=tries, unfooled=unfooled,
+    )  # fmt: skip
 
 
 def kept_verdict(
@@ -140,11 +158,12 @@ def kept_verdict(
     labels: Tensor,
     occasion: str,
     number: int,
+    draws: int | None = None,
 ) -> Verdict:
     """The verdict on a chunk of images, which is kept."""
 
     def compute() -> dict[str, Tensor]:
-        fresh = evaluation.judge(images, labels, occasion, number)
+        fresh = evaluation.judge(images, labels, occasion, number, draws=draws)
         return {"right": fresh.right, "margin": fresh.margin}
 
     return Verdict(**finished.get_or_compute(f"chunk-{number:04d}-{occasion}", compute))

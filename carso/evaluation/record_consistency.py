@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from carso.evaluation.statistics import share
+from carso.evaluation.tries import survival
 
 ROUNDING = 1e-6
 
@@ -38,8 +39,11 @@ def contradictions(record: dict[str, Any]) -> Iterator[str]:
         "worst": worst / draws,
         "worst_on_all_draws": (worst == draws).double(),
     }
+    if "while_optimising" in record["accuracy"]:
+        found["while_optimising"] = draws_right(images["while_optimising"], 1)
     for name, outcomes in found.items():
         yield from other_share(f"accuracy.{name}", record["accuracy"][name], outcomes)
+    yield from of_tries(record.get("tries"), images)
     for attack in record["attacks"]:
         yield from of_attack(attack, clean, draws)
     failed = any(diagnosis["ok"] is False for diagnosis in record["diagnostics"])
@@ -48,6 +52,18 @@ def contradictions(record: dict[str, Any]) -> Iterator[str]:
     value = f"{record['accuracy']['worst']['value']:.3f} of {count} images"
     if value not in record["verdict"]:
         yield f"verdict does not say {value}, as accuracy.worst does"
+
+
+def of_tries(tries: dict[str, Any] | None, images: dict[str, Any]) -> Iterator[str]:
+    """The same of the curve against the number of tries, where there is one."""
+    if tries is None:
+        return
+    right = draws_right(images["tries_right"], tries["draws"])
+    if len(tries["accuracy"]) != tries["draws"]:
+        yield f"tries.accuracy has {len(tries['accuracy'])} points of {tries['draws']} draws"
+    for number, written in enumerate(tries["accuracy"], start=1):
+        outcomes = survival(right, tries["draws"], number)
+        yield from other_share(f"tries.accuracy.{number}", written, outcomes)
 
 
 def of_attack(attack: dict[str, Any], clean: Tensor, draws: int) -> Iterator[str]:

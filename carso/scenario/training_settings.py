@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from carso.errors import CarsoError
 
@@ -18,6 +19,8 @@ VIEWS = ("mean-logits", "logsumexp", "score", "log-prob")
 view "released", whose gradients are NaN."""
 PRECISIONS = ("float32", "bfloat16", "auto")
 AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
+STARTS = ("purifier", "scratch")
+"""What hardening may begin from besides the purifier of another run."""
 
 
 def check(condition: bool, key: str, wanted: str, got: object) -> None:
@@ -154,7 +157,9 @@ class HardeningSettings:
     """[hardening]: the purifier trained on, against attacks on the whole defence."""
 
     start: str = "purifier"
-    """What is hardened: the paper's "purifier" where there is one, or a new one, "scratch"."""
+    """What is hardened: the paper's "purifier" where there is one, a new one, "scratch", or that of
+    another run, by its folder, its shipped name or a weight file. Of that, every tensor is taken
+    whose name and shape agree; the others are new."""
     epochs: int
     batch_size: int = 128
     rate: float = 1e-3
@@ -164,6 +169,10 @@ class HardeningSettings:
     rate_end: float = 1e-4
     """The last rate, as a share of the peak."""
     weight_decay: float = 0.0
+    """A step takes the rate times this share off every weight, beside the gradient's own step."""
+    weight_perturbation: float = 0.0
+    """Adversarial weight perturbation (Wu et al. 2020): the gradient is taken where each weight has
+    moved by so large a share of its norm up the loss. One more pass for each image."""
     view: str = "mean-logits"
     """What the training attacks differentiate: a view of `carso.aggregation`."""
     eps: float = 0.0
@@ -180,6 +189,11 @@ class HardeningSettings:
     attack_steps: int = 3
     attack_step_size: float
     """Of the training PGD, in the unit of the threat's eps."""
+    attack_steps_end: int = 0
+    """Steps in the last `end_epochs`, together as long as the others; 0: no more than before."""
+    end_epochs: float = 1.0
+    clean_share: float = 0.0
+    """Share of every batch that is left clean. The training accuracy counts these as well."""
     replays: int = 0
     """Free adversarial training (Shafahi et al. 2019): each batch is trained on so many times, each
     time one step of attack further, whose gradient comes from the very pass that trains; 0: an
@@ -193,6 +207,9 @@ class HardeningSettings:
     float32 in any case."""
     loss: str = "cross-entropy"
     """"cross-entropy", "margin" or "trades"."""
+    label_smoothing: float = 0.0
+    """Share of the label that all classes get, in the cross-entropy of the loss; attacks keep to
+    the label."""
     trades_weight: float = 4.0
     reconstruction: float = 0.002
     """Weight of the candidates' distance from the clean image (BCE, summed over the pixels)."""
@@ -202,6 +219,9 @@ class HardeningSettings:
     """The mean difference wanted between two candidates of an image, on the [0, 1] pixel scale."""
     augment: str = "none"
     """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
+    cutmix: float = 0.0
+    """Share of the batches in which each image gets a piece of another (CutMix, Yun et al. 2019);
+    attack and loss then know both labels."""
     average: float = 0.998
     """Decay of the averaged weights, which are the ones that are kept."""
     patience: int = 0
@@ -217,8 +237,11 @@ class HardeningSettings:
         if self.attack_precision == "tuned":  # what old files say: it was float32 but for a cache
             object.__setattr__(self, "attack_precision", "float32")
         losses, augmentations = ("cross-entropy", "margin", "trades"), AUGMENTATIONS
-        starts = ("purifier", "scratch")
-        check(self.start in starts, "start", f"one of {starts}", self.start)
+        misspelt = self.start not in STARTS and get_close_matches(
+            self.start, STARTS, n=1, cutoff=0.8
+        )
+        known = bool(self.start) and not misspelt
+        check(known, "start", f"one of {STARTS}, a run or a weight file", self.start)
         for key in ("epochs", "attack_steps", "validation_images", "samples"):
             check(getattr(self, key) >= 1, key, "at least 1", getattr(self, key))
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
@@ -239,6 +262,12 @@ class HardeningSettings:
         check(known, "attack_precision", f"one of {PRECISIONS}", self.attack_precision)
         check(self.loss in losses, "loss", f"one of {losses}", self.loss)
         check(self.replays >= 0, "replays", "at least 0", self.replays)
+        for key in ("attack_steps_end", "end_epochs", "weight_perturbation"):
+            check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
+        for key in ("label_smoothing", "clean_share"):
+            check(0 <= getattr(self, key) < 1, key, "a share in [0, 1)", getattr(self, key))
+        check(0 <= self.cutmix <= 1, "cutmix", "a share in [0, 1]", self.cutmix)
+        self.check_together()
         climbed = ("cross-entropy", "margin")
         check(self.attack_loss in climbed, "attack_loss", f"one of {climbed}", self.attack_loss)
         check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
@@ -246,3 +275,14 @@ class HardeningSettings:
         check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
         known = self.aggregation in AGGREGATIONS
         check(known, "aggregation", f"one of {AGGREGATIONS}", self.aggregation)
+
+    def check_together(self) -> None:
+        """Settings that would mean nothing beside others are refused."""
+        if self.loss == "margin":
+            key = "label_smoothing"
+            check(
+                not self.label_smoothing, key, 'left out with loss = "margin"', self.label_smoothing
+            )
+        if self.replays:
+            for key in ("weight_perturbation", "attack_steps_end", "clean_share"):
+                check(not getattr(self, key), key, "left out with replays", getattr(self, key))

@@ -154,7 +154,7 @@ def harden(
     norm: str = DEFAULT,
     threat: Threat | None = None,
     scenario: str = HARDENED,
-    start: TrainablePurifier | None = None,
+    start: TrainablePurifier | str | Path | None = None,
     steps: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -164,8 +164,9 @@ def harden(
     check_accuracy: bool = True,
     **settings: Any,
 ) -> Deployed:
-    """A defence whose purifier is trained against attacks on the whole of it, from `start` or
-    from scratch; `classifier` is frozen in place.
+    """A defence whose purifier is trained against attacks on the whole of it, from scratch or from
+    `start`: a purifier, or a run, a shipped defence or a weight file, of which every tensor is
+    taken that fits. `classifier` is frozen in place.
 
     A `scenario`, by its name or a TOML file, says which purifier and how; `settings` change what
     its [purifier] (`kind` among them) and [hardening] say, and `steps` is the latter's
@@ -181,6 +182,8 @@ def harden(
         steps = arguments.whole("steps", steps)
         sized = {"attack_steps": steps, "attack_step_size": 1.5 * threat.eps / max(1, steps)}
         settings = sized | settings
+    if isinstance(start, str | Path):
+        settings, start = {"start": str(start)} | settings, None
     if start is not None:
         refuse_no_purifier(start)
         settings = {"start": "purifier"} | settings

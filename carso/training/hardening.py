@@ -32,6 +32,7 @@ from carso.training.classifier_stage import augmented
 from carso.training.epoch_cursor import EpochCursor
 from carso.training.hardening_update import HardeningUpdate
 from carso.training.loop import Row
+from carso.training.mixing import cut_mixed
 from carso.training.temperature import fitted_temperature
 from carso.training.validation_attack import judged
 
@@ -66,6 +67,9 @@ class HardeningStage(HardeningUpdate):
             raise CarsoError("features looks at the whole batch at once: train with --devices 1")
         if hardening.replays and hardening.loss == "trades":
             raise CarsoError('replays train on one loss alone: take another than loss = "trades"')
+        by_margin = "margin" in (hardening.loss, hardening.attack_loss)
+        if hardening.cutmix and by_margin and len(data.classes) < 3:
+            raise CarsoError("cutmix with a margin needs three classes: two may be in one image")
         self.processes = processes
         synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device).requires_grad_(True)
@@ -117,7 +121,15 @@ class HardeningStage(HardeningUpdate):
         for indices in cursor.batches(advance):
             images, labels = self.data.train.batch(indices)
             images = augmented(images, self.hardening.augment, source)
-            each = len(indices) * self.passes()
+            if self.hardening.cutmix:
+                images, labels = cut_mixed(
+                    images,
+                    labels,
+                    classes=len(self.data.classes),
+                    share=self.hardening.cutmix,
+                    source=source,
+                )
+            each = self.passes(len(indices))
             with self.processes.sharing(len(images)) as part:
                 own, answers = images[part].to(self.device), labels[part].to(self.device)
                 for found in self.updates(own, answers, source, weight=len(own) / len(images)):

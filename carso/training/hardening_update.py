@@ -6,6 +6,7 @@ the reconstruction of the clean image.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -13,7 +14,6 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 from torch.optim import Optimizer
 
-from carso.attacks.margin import margins
 from carso.attacks.pgd import PGD
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData
@@ -23,7 +23,7 @@ from carso.distributed.processes import Processes
 from carso.machine.timing import ratio
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
-from carso.randomness import generator
+from carso.randomness import SHARE, Share, generator, only
 from carso.scenario.training_settings import HardeningSettings
 from carso.threats.threat import Threat
 from carso.training.classifier_stage import average
@@ -36,7 +36,9 @@ from carso.training.losses import (
     feature_distance,
     margin_attack,
 )
+from carso.training.mixing import leads, mostly
 from carso.training.schedules import one_cycle
+from carso.training.weight_perturbation import Weights, climbed, put_back
 
 MEASURED_IMAGES = 16
 """Of the short attacks that find out which precision is faster."""
@@ -74,14 +76,27 @@ class HardeningUpdate:
         """How many optimiser steps so many epochs have."""
         return epochs * self.steps() * max(1, self.hardening.replays)
 
-    def passes(self) -> int:
-        """Gradients through the whole defence that one image costs at present."""
+    def passes(self, count: int) -> int:
+        """Gradients through the whole defence that a batch of `count` images costs at present."""
         if self.rebuilding:
-            return 1
+            return count
         if self.hardening.replays:
-            return 2  # of each update: the attack's and the weights', from one forward pass
+            return 2 * count  # of each update: the attack's and the weights', from one forward pass
         both = self.hardening.loss == "trades"  # the loss is then of the clean image as well
-        return self.hardening.attack_steps + 1 + both
+        perturbed = self.hardening.weight_perturbation > 0  # the loss is then taken twice
+        attacked = count - self.left_clean(count)
+        return self.attack_steps() * attacked + (1 + both) * (1 + perturbed) * count
+
+    def left_clean(self, count: int) -> int:
+        """How many images of a batch are not attacked."""
+        return math.floor(self.hardening.clean_share * count)
+
+    def attack_steps(self) -> int:
+        """Of the coming attack; in the last epochs there may be more."""
+        settings = self.hardening
+        if self.step < self.updates_in(self.epochs - settings.end_epochs):
+            return settings.attack_steps
+        return settings.attack_steps_end or settings.attack_steps
 
     def updates(
         self, images: Tensor, labels: Tensor, source: Generator, *, weight: float
@@ -117,7 +132,7 @@ class HardeningUpdate:
             logits, cost = self.classified(leaves[: len(activations)], joined, images)
             loss = self.classification_loss(logits, labels)
         if settings.attack_loss == "margin":
-            climbed = -margins(logits, labels).sum()
+            climbed = -leads(logits, labels).sum()
         else:
             climbed = F.cross_entropy(logits, labels, reduction="sum")
         at_leaves = torch.autograd.grad(climbed, leaves, retain_graph=True)
@@ -145,20 +160,45 @@ class HardeningUpdate:
         batch's loss, mean reconstruction cost and accuracy."""
         self.set_rate()
         with self.processes.autocast(self.device):
-            attacked = images if self.rebuilding else self.attacked(images, labels, source)
+            attacked = images if self.rebuilding else self.some_attacked(images, labels, source)
             self.purifier.requires_grad_(True).train()
+            before = self.at_worst_weights(images, attacked, labels, weight=weight)
             loss, cost, logits = self.loss(images, attacked, labels)
-        return self.apply(loss, cost, logits, labels, weight=weight)
+        return self.apply(loss, cost, logits, labels, weight=weight, before=before)
+
+    def at_worst_weights(
+        self, images: Tensor, attacked: Tensor, labels: Tensor, *, weight: float
+    ) -> Weights:
+        """Put the weights where they are worst nearby, if that is asked for; what they were."""
+        gamma = self.hardening.weight_perturbation
+        if not gamma or self.rebuilding:
+            return []
+
+        def climb() -> None:
+            self.optimiser.zero_grad()
+            loss, *_ = self.loss(images, attacked, labels)
+            self.processes.backward(weight * loss)
+
+        return climbed(as_module(self.purifier), gamma, climb)
 
     def apply(
-        self, loss: Tensor, cost: Tensor, logits: Tensor, labels: Tensor, *, weight: float
+        self,
+        loss: Tensor,
+        cost: Tensor,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        weight: float,
+        before: Weights | None = None,
     ) -> Tensor:
-        """One optimiser step down the loss of a share of the batch; the whole batch's figures."""
+        """One optimiser step down the loss of a share of the batch, from the weights `before` where
+        it was taken at others; the whole batch's figures."""
         self.optimiser.zero_grad()
         whole = weight * self.hardening.reconstruction * cost
         if not self.rebuilding:
             whole = whole + weight * loss
         self.processes.backward(whole)
+        put_back(before or [])
         self.optimiser.step()
         self.step += 1
         average(
@@ -167,13 +207,30 @@ class HardeningUpdate:
             decay=self.hardening.average,
             step=self.step,
         )
-        right = (logits.argmax(dim=1) == labels).float().mean()
+        right = (logits.argmax(dim=1) == mostly(labels)).float().mean()
         found = self.processes.all_reduce(
             weight * torch.stack([loss.detach(), cost.detach(), right])
         )
         if len(self.first_losses) < FIRST_STEPS:
             self.first_losses.append(float(found[0]))
         return found.cpu()
+
+    def some_attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The images, but for those that are left clean, under attack. The first of a batch are;
+        of many processes each has its part of both."""
+        share = SHARE.get() or Share(slice(None), len(images))
+        clean = self.left_clean(share.total)
+        if not clean:
+            return self.attacked(images, labels, source)
+        chosen = (share.numbers() >= clean).nonzero().flatten()
+        # A process with no image to attack draws along with the others all the same.
+        worked = chosen if len(chosen) else torch.tensor([0])
+        with only(worked, len(images)):
+            found = self.attacked(images[worked], labels[worked], source)
+        mixed = images.clone()
+        if len(chosen):
+            mixed[chosen] = found
+        return mixed
 
     def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
         """The images, attacked through a view of the defence as it stands."""
@@ -184,8 +241,9 @@ class HardeningUpdate:
         def view(images: Tensor) -> Tensor:
             return scores(images) / self.temperature  # type: ignore[no-any-return]
 
-        steps = settings.attack_steps
+        steps = self.attack_steps()
         size = settings.attack_step_size * threat.eps / self.training_threat.eps
+        size *= settings.attack_steps / steps
         low = self.precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
             if settings.loss == "trades":
@@ -243,7 +301,7 @@ class HardeningUpdate:
             both = self.read(torch.cat([images, attacked]))
             logits, cost = self.classified(*both, images.repeat(2, 1, 1, 1))
             clean, logits = logits.chunk(2)
-            loss = F.cross_entropy(clean, labels)
+            loss = F.cross_entropy(clean, labels, label_smoothing=settings.label_smoothing)
             loss = loss + settings.trades_weight * divergence(clean, logits)
         else:
             logits, cost = self.classified(*self.read(attacked), images)
@@ -253,8 +311,8 @@ class HardeningUpdate:
     def classification_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """What wrong labels of the candidates cost, on average."""
         if self.hardening.loss == "margin":
-            return F.softplus(-margins(logits, labels)).mean()
-        return F.cross_entropy(logits, labels)
+            return F.softplus(-leads(logits, labels)).mean()
+        return F.cross_entropy(logits, labels, label_smoothing=self.hardening.label_smoothing)
 
     @torch.no_grad()
     def read(self, inputs: Tensor) -> tuple[list[Tensor], Tensor | None]:

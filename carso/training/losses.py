@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from carso.attacks.attack import Model, verified
-from carso.attacks.margin import margins
 from carso.threats.threat import Threat
+from carso.training.mixing import leads
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def margin_attack(
     whose logits are divided by a temperature: that spreads its effort over all other classes."""
 
     def loss(attacked: Tensor) -> Tensor:
-        return -margins(model(attacked), labels).sum()
+        return -leads(model(attacked), labels).sum()
 
     return ascent(
         loss, images, threat=threat, steps=steps, step_size=step_size, generator=generator

@@ -40,6 +40,7 @@ def hardening_of_file(
     eps: float | None = None,
     norm: str = "",
     epochs: int | None = None,
+    start: str = "",
 ) -> Scenario:
     """What `carso harden` trains: `scenario`'s purifier around the classifier in a file."""
     if not classifier.is_file():
@@ -48,6 +49,8 @@ def hardening_of_file(
     if code and not layers:
         layers = AUTO
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    if start:
+        changes["start"] = start
     threat = threat_asked(scenario.threat, norm, eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
     scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))

@@ -23,6 +23,7 @@ from carso.training.batches import AdversarialBatches
 from carso.training.classifier_stage import ClassifierStage
 from carso.training.hardening import HardeningStage
 from carso.training.purifier_stage import PurifierStage
+from carso.training.starting_point import take, weights_of
 
 
 def precision(processes: Processes) -> dict[str, str]:
@@ -136,15 +137,20 @@ def hardening_stage(
     folder: Path | None = None,
     processes: Processes = ALONE,
 ) -> HardeningStage:
-    """The hardening of `start`, or of a new purifier, at its very start; with another `final`
-    classifier in the paper's ablation."""
+    """The hardening of `start`, of another run's purifier or of a new one, at its very start; with
+    another `final` classifier in the paper's ablation."""
     settings = scenario.hardening
     if settings is None:
         raise CarsoError(f"scenario {scenario.name} has no [hardening]")
-    if start is None or settings.start == "scratch":
+    other = weights_of(settings.start)
+    taken: dict[str, Any] = {}
+    if other or start is None or settings.start == "scratch":
         with seeded(scenario.seed, "hardening", "weights"):
             purifier = purifier_of(scenario, classifier, data.image_shape)
         origin = "scratch"
+        if other:
+            taken = take(purifier.deployed(), other)
+            origin = tensor_files.fingerprint(purifier.state_dict())
     else:
         purifier, origin = start, tensor_files.fingerprint(start.state_dict())
     network = replace(scenario.purifier, attacks=None, training=None)
@@ -162,6 +168,7 @@ def hardening_stage(
             "data": data.fingerprint,
             "classifier": tensor_files.fingerprint(classifier.state_dict()),
             "start": origin,
+            **({"taken": taken} if taken else {}),
             **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
             "settings": {
                 "hardening": distinct(settings),

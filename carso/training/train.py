@@ -31,6 +31,7 @@ from carso.training.loop import Display
 from carso.training.run_files import anchor, finish, measure
 from carso.training.run_identity import refuse_another_run
 from carso.training.scenario_stages import classifier_stage, hardening_stage, purifier_stage
+from carso.training.starting_point import weights_of
 
 
 def train(
@@ -59,6 +60,8 @@ def train(
     layers = layers_for(scenario.classifier, classifier, data.image_shape)
     check_fit(classifier, data, layers=layers)
     check_batches(scenario, classifier, data, device, processes)
+    if scenario.hardening is not None:
+        weights_of(scenario.hardening.start)
     if scenario.purifier.kind not in KINDS:  # nor a purifier of the user's that cannot be built
         purifier_of(scenario, freeze(classifier), data.image_shape)
     description = describe(scenario, data)

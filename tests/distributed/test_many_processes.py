@@ -23,7 +23,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 AUGMENTED = OWN.replace("epochs = 1", "epochs = {epochs}") + 'augment = "flip-shift"\n'
-HARDER = HARDENING.replace("epochs = 1", "epochs = 3\nrate = 0.01")
+OPTIONS = """
+cutmix = 0.5
+clean_share = 0.25
+weight_perturbation = 0.01
+label_smoothing = 0.1
+attack_steps_end = 3
+"""
+HARDER = HARDENING.replace("epochs = 1", "epochs = 3\nrate = 0.01" + OPTIONS)
 TOLERANCE = {"classifier": 2e-4, "purifier": 2e-4, "hardening": 1e-3}
 """RAdam moves from its sixth step on, so the last losses tell whether gradients were summed."""
 STAGES = tuple(TOLERANCE)

@@ -70,6 +70,7 @@ def outcome(index: list[int], right: list[int], margin: list[float], pixel: floa
         counts=torch.zeros(4, dtype=torch.int64),
         seconds=torch.tensor(0.0),
         library_warnings=as_tensor([]),
+        fooled=torch.zeros(len(index), dtype=torch.bool),
     )
 
 
@@ -84,6 +85,17 @@ def test_fewer_draws_right_are_worse_then_the_smaller_margin() -> None:
     assert worst.right.tolist() == [5, 3, 0, 0]
     torch.testing.assert_close(worst.examples[:, 0, 0, 0], torch.tensor([0.1, 0.1, 0.2, 0.0]))
     assert worst.standing.tolist() == [0, 1]
+
+
+def test_the_weakest_are_those_that_stand_by_least() -> None:
+    images = torch.zeros(6, 1, 2, 2)
+    clean = Verdict(right=torch.tensor([5, 5, 0, 5, 5, 5]), margin=torch.tensor(
+        [3.0, 0.5, -1.0, 2.0, math.nan, 0.1]))  # fmt: skip
+    worst = WorstExamples.of(images, clean, clean.right == 0)
+    assert worst.weakest(1.0).tolist() == worst.standing.tolist() == [0, 1, 3, 4, 5]
+    assert worst.weakest(0.4).tolist() == [4, 5]
+    assert worst.weakest(0.5).tolist() == [1, 4, 5]  # rounded up
+    assert worst.weakest(0.01).tolist() == [4]
 
 
 def test_the_clean_images_are_not_written_to() -> None:
@@ -252,7 +264,8 @@ def test_no_verdict_sees_noise_that_an_attack_or_another_verdict_saw(
     attacks = {k: v for k, v in listening.heard.items() if k.startswith("run_attack ")}
     assert {"judge clean 0", "judge clean 1", "judge final 0", "judge square 1"} <= set(verdicts)
     assert {"run_attack margin@mean-logits 0", "run_attack square 1"} <= set(attacks)
-    assert all(len(draws) == 5 for draws in verdicts.values())
+    for occasion, draws in verdicts.items():
+        assert len(draws) == (20 if occasion.startswith("judge tries") else 5)
     drawn = [value for draws in verdicts.values() for value in draws]
     assert len(set(drawn)) == len(drawn)  # every draw of every verdict is its own
     seen = {value for draws in attacks.values() for value in draws}

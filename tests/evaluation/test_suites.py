@@ -7,6 +7,7 @@ from carso.attacks.autoattack import AutoAttack
 from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin
 from carso.attacks.pgd import PGD
+from carso.attacks.refine import Refine
 from carso.attacks.square import Square
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
@@ -82,6 +83,13 @@ def test_a_good_gradient_has_as_many_candidates_as_are_needed() -> None:
                 assert planned.through.samples == 16
 
 
+def test_the_last_pass_averages_more_than_the_others() -> None:
+    for samples, many in ((1, 2), (2, 4), (8, 16), (64, 64)):
+        (last,) = [p for p in found("adaptive", samples=samples).attacks if p.name[:6] == "refine"]
+        assert last.through is not None
+        assert last.through.samples == many
+
+
 def test_of_one_candidate_the_other_views_would_be_its_logits() -> None:
     others = [
         planned.through.samples
@@ -93,9 +101,25 @@ def test_of_one_candidate_the_other_views_would_be_its_logits() -> None:
 
 def test_the_black_box_asks_the_defence_itself() -> None:
     for name in ("adaptive", "full"):
-        (planned,) = [p for p in found(name).attacks if p.black_box]
-        assert isinstance(planned.attack, Square)
-        assert planned.through == AttackedView(name="log-prob")
+        asked = [p for p in found(name).attacks if p.black_box]
+        assert asked
+        for planned in asked:
+            assert isinstance(planned.attack, Square)
+            assert planned.through == AttackedView(name="log-prob")
+
+
+def test_the_last_passes_are_the_longest_and_on_the_weakest() -> None:
+    attacks = found("adaptive").attacks
+    first, last = attacks[:5], attacks[-3:]
+    assert all(planned.weakest == 1 for planned in first)
+    assert all(planned.weakest < 0.2 for planned in last)
+    assert {type(planned.attack) for planned in last} == {APGD, Refine, Square}
+    queries = [p.attack.queries for p in attacks if isinstance(p.attack, Square)]
+    assert queries == sorted(queries)
+    steps = [p.attack.steps for p in attacks if isinstance(p.attack, APGD)]
+    assert max(steps) == steps[-1] == 100
+    widths = [planned.weakest for planned in attacks if not planned.black_box]
+    assert widths == sorted(widths, reverse=True)
 
 
 def test_an_attack_on_the_own_output_is_marked() -> None:

@@ -173,6 +173,13 @@ def test_a_misspelt_table_is_named() -> None:
     ("line", "says"),
     [
         ('start = "sratch"', "scratch"),
+        ('start = ""', "a weight file"),
+        ("cutmix = 1.5", "a share in [0, 1]"),
+        ("clean_share = 1.0", "a share in [0, 1)"),
+        ("label_smoothing = 1.0", "a share in [0, 1)"),
+        ("weight_perturbation = -0.1", "at least 0"),
+        ("attack_steps_end = -1", "at least 0"),
+        ("end_epochs = -1.0", "at least 0"),
         ("epochs = 0", "at least 1"),
         ("batch_size = 1", "at least 2"),
         ("rate = 0.0", "above 0"),

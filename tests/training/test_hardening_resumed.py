@@ -186,7 +186,16 @@ def test_a_resumed_hardening_has_the_bits_of_one_that_was_not_interrupted(
 
 @pytest.mark.usefixtures("short_validation")
 @pytest.mark.parametrize(
-    "way", [{"augment": "flip-shift"}, {"loss": "trades", "spread": 0.1}, {"replays": 2}]
+    "way",
+    [
+        {"augment": "flip-shift"},
+        {"loss": "trades", "spread": 0.1},
+        {"replays": 2, "cutmix": 0.5},
+        {
+            **{"cutmix": 0.5, "clean_share": 0.25, "weight_perturbation": 0.01},
+            **{"label_smoothing": 0.1, "attack_steps_end": 4},
+        },
+    ],
 )
 def test_a_hardening_that_is_stopped_within_epochs_goes_on_there_with_the_same_bits(
     way: dict[str, Any], new_stage: Make, tmp_path: Path

@@ -122,9 +122,11 @@ def black_box(context: DiagnosticContext) -> Diagnosis:
     """An attack without gradients must not break what the others could not."""
     own = [number for number, planned in enumerate(context.plan.attacks) if planned.black_box]
     if own and own[-1] > 0 and not context.plan.independent:
-        outcomes, what = context.results.outcomes[own[-1]], context.plan.attacks[own[-1]].what
+        own = [number for number in own if number > 0]
+        what = " and ".join(context.plan.attacks[number].what for number in own)
+        outcomes = [outcome for number in own for outcome in context.results.outcomes[number]]
         broken = sum(int(outcome.confirmed.sum()) for outcome in outcomes)
-        tried = sum(len(outcome.right) for outcome in outcomes)
+        tried = sum(len(outcome.right) for outcome in context.results.outcomes[own[0]])
         share, count = broken / len(context.evaluation.images), len(context.evaluation.images)
         few = False
     else:
