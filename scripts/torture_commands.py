@@ -95,7 +95,8 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--threads": (*WHOLE, "-1", "100000"), "--out": ("/proc/none/x", "mini.toml"),
     },
     "import": {
-        "--run": ("/proc/none/x", "mini.toml"), "--scenario": NAMES, "--base": NAMES, "--classifier": ("/none.safetensors",),
+        "--run": ("/proc/none/x", "mini.toml"), "--scenario": NAMES, "--base": NAMES,
+        "--classifier": ("/none.safetensors",),
     },
     "layers": {
         "--scenario": (*NAMES, "", "/none.toml", "run"), "--preset": NAMES,
