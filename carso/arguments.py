@@ -24,23 +24,32 @@ R = TypeVar("R")
 
 
 def door(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, with one clear line where its arguments do not fit its signature."""
+    """`function`, with one clear line where its arguments do not fit its signature, or where one
+    that is True or False is given something else."""
     signature, what = inspect.signature(function), function.__qualname__.removesuffix(".__init__")
     known = [
         name
         for name, one in signature.parameters.items()
         if one.kind is not one.VAR_KEYWORD and name != "self"
     ]
+    flags = {
+        name: one.default is None
+        for name, one in signature.parameters.items()
+        if one.annotation in (bool, "bool", "bool | None")
+    }
     open_ended = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            signature.bind(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             if not open_ended:
                 refuse_unknown(what, kwargs, known)
             raise CarsoTypeError(f"{what}(): {error}") from None
+        for name, optional in flags.items():
+            if name in given and not (optional and given[name] is None):
+                flag(name, given[name])
         return function(*args, **kwargs)
 
     return called

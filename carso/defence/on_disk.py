@@ -215,8 +215,6 @@ def load(
     `Carso` (samples, aggregation, anchor, max_batch, seed, final_classifier).
     """
     arguments.refuse_unknown("load", settings, USED)
-    if hardened is not None:
-        arguments.flag("hardened", hardened)
     folder = folder_of(arguments.place("name", name))
     device = arguments.device(device)
     found = stored(folder, classifier, device)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from carso import arguments
 from carso.attacks.saved import Examples, read_examples, write_examples
 from carso.distributed.processes import ALONE, Processes
-from carso.errors import CarsoError
+from carso.errors import CarsoError, CarsoTypeError
 from carso.evaluation import record as records
 from carso.evaluation.assemble import assembled
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
@@ -110,7 +110,9 @@ def evaluate(
         backward = judged(backward, "backward")
     seed, place = arguments.seed_number(seed), arguments.device(device)
     draws, chunk = (arguments.whole(*one, least=1) for one in (("draws", draws), ("chunk", chunk)))
-    samples, quiet = arguments.whole("samples", samples, least=0), arguments.flag("quiet", quiet)
+    samples = arguments.whole("samples", samples, least=0)
+    if counted is not None and not callable(counted):
+        raise CarsoTypeError(f"counted must be a function, got {arguments.shown(counted)}")
     attacks, classes = arguments.names("attacks", attacks), arguments.names("classes", classes)
     check_places(path, kept_examples, processes)
     check_attacks(model, suite, attacks, examples)

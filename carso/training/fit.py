@@ -33,7 +33,7 @@ from carso.storage.files import check_writable
 from carso.threats.norms import DEFAULT, threat_of
 from carso.threats.threat import Threat
 from carso.training.anchoring import choose
-from carso.training.kept_run import kept_run, shown_by
+from carso.training.kept_run import check_display, kept_run, shown_by
 from carso.training.loop import Display, train_in_memory
 from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario
 from carso.training.run_files import anchor
@@ -105,6 +105,7 @@ def fit(
     it is to be `quiet`; or a `display` of your own does."""
     layers, seed, place = asked(data, layers, seed, device)
     folder = folder_for(out)
+    check_display(display)
     epochs, samples, batch_size = (
         arguments.whole(key, value, least=1)
         for key, value in (("epochs", epochs), ("samples", samples), ("batch_size", batch_size))
@@ -132,7 +133,7 @@ def fit(
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
         refuse_chance(frozen, data, place)
-    with shown_by(display, quiet=arguments.flag("quiet", quiet)) as bars:
+    with shown_by(display, quiet=quiet) as bars:
         if folder is None:
             stage = purifier_stage(scenario, data, frozen, place)
             train_in_memory(stage, bars)
@@ -177,6 +178,7 @@ def harden(
     """
     layers, seed, place = asked(data, layers, seed, device)
     folder = folder_for(out)
+    check_display(display)
     threat = threat_of(threat, norm=norm, eps=eps)
     if steps is not None:
         steps = arguments.whole("steps", steps)
@@ -207,7 +209,7 @@ def harden(
     def defence_of(purifier: TrainablePurifier) -> Deployed:
         return deployed(frozen, purifier, chosen, data, hardened=True, **used, seed=seed)
 
-    with shown_by(display, quiet=arguments.flag("quiet", quiet)) as bars:
+    with shown_by(display, quiet=quiet) as bars:
         if folder is not None:
             with kept_run(folder, frozen, chosen, data):
                 defence = defence_of(

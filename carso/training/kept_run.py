@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from carso.arguments import shown
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData, ImageFacts
 from carso.defence.on_disk import read_description
 from carso.defence.saving import description_of, keep, refuse_own_threat
 from carso.distributed.processes import ALONE
-from carso.errors import CarsoError
+from carso.errors import CarsoError, CarsoTypeError
 from carso.progress import by_default
 from carso.scenario.schema import Scenario
 from carso.storage import files
@@ -43,6 +45,16 @@ def kept_run(
         if not (folder / "classifier.json").exists():
             keep(folder, "classifier", network.state_dict())
         yield
+
+
+def check_display(display: Any) -> None:
+    """One line for a display that is none."""
+    for part in ("start", "finish") if display is not None else ():
+        if not callable(getattr(display, part, None)):
+            raise CarsoTypeError(
+                f"display must have the methods of carso.training.loop.Display; {shown(display)} "
+                f"has no {part}()"
+            )
 
 
 @contextmanager

@@ -150,6 +150,9 @@ def test_evaluate_writes_a_record_and_report_a_page(
     damaged = json.loads(before)
     damaged["accuracy"]["worst"]["value"] = 7.5
     path.write_text(json.dumps(damaged))
+    fails(capsys, "report", path, says=["damaged", "checksum"])
+    del damaged["checksum"]  # as in records of older revisions
+    path.write_text(json.dumps(damaged))
     fails(capsys, "report", path, says=["damaged", "accuracy.worst"])
 
 
