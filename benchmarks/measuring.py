@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,13 @@ def in_own_process(script: str, *words: object) -> float:
     """The number that `script --memory-of words...` prints."""
     command = [sys.executable, script, "--memory-of", *map(str, words)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def processor_seconds(action: Callable[[], object]) -> float:
+    """What an action takes of this process's own time, whatever else the machine does."""
+    began = time.process_time()
+    action()
+    return time.process_time() - began
 
 
 def memory_growth(action: Callable[[], object]) -> float:

@@ -1,11 +1,11 @@
-"""`carso demo`: what published protocols see of the paper's defence, what an attacker sees, and
-what hardening makes of it.
+"""`carso demo`: a classifier that an attack takes to nothing, the same classifier behind a hardened
+purifier, and how the paper's defence fares under published attacks and under better ones.
 
-Six short evaluations on images that ship with the package: an adversarially trained classifier; the
-paper's defence around it, attacked in short by examples made for the classifier and, as published
-protocols do, through the log-odds that the released code computes, then through its mean logits; a
-hardened purifier around the same classifier; a classifier trained on clean images, and a hardened
-purifier around that.
+Six short evaluations on images that ship with the package: a classifier trained on clean images;
+that one, untouched, behind a hardened purifier; an adversarially trained classifier; the paper's
+defence around it, attacked in short by examples made for the classifier and, as published protocols
+do, through the log-odds that the released code computes, then through its mean logits; a hardened
+purifier around the same classifier.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from carso.report.table_formats import Row, Table
 from carso.report.write import write_page
 
 EFFORT = Effort(images=24, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
-EXAMPLES = "classifier-examples.safetensors"
+RETROFIT, ROBUST = "fashion-retrofit-unet", "fashion"
+"""The defences whose classifiers are trained on clean images, and against attacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +56,14 @@ class Scene:
 
 
 SCENES = (
-    Scene("classifier", "a classifier trained against attacks", "fashion", bare=True),
-    Scene("published", "CARSO, attacked as published, in short", "fashion", published=True),
-    Scene("adaptive", "CARSO, attacked through its mean logits", "fashion"),
-    Scene("hardened", "CARSO, hardened, attacked in the same way", "fashion-hardened"),
+    Scene("clean-classifier", "a classifier trained on clean images", RETROFIT, bare=True),
+    Scene("retrofit", "the same classifier, untouched, behind a hardened purifier", RETROFIT),
+    Scene("classifier", "a classifier trained against attacks", ROBUST, bare=True),
     Scene(
-        "clean-classifier", "a classifier trained on clean images", "fashion-retrofit", bare=True
+        "published", "the paper's purifier around it, attacked as published", ROBUST, published=True
     ),
-    Scene("retrofit", "that one, behind a hardened purifier", "fashion-retrofit"),
+    Scene("adaptive", "the paper's purifier, attacked through its mean logits", ROBUST),
+    Scene("hardened", "a hardened purifier instead, attacked in the same way", "fashion-hardened"),
 )
 RECORDS = tuple(scene.record for scene in SCENES)
 """The names of the records in the demo's folder."""
@@ -103,18 +104,18 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
     """The evaluations on `count` test images, a picture, and the page of them all."""
     data = data_sets.load("fashion-embedded")
     images, labels = data.test.balanced(count).batch(slice(None))
-    examples = folder / EXAMPLES
     records: list[dict[str, Any]] = []
     for scene in SCENES:
         defence = load(scene.defence, seed=seed)
-        first = not records  # its worst examples serve the published protocols
+        made_for_classifier = examples_of(folder, "classifier")
+        suite = published_attacks(made_for_classifier) if scene.published else short_attacks(seed)
         records.append(
             evaluate(
                 defence.classifier if scene.bare else defence,
                 images,
                 labels,
                 threat=defence.scenario.threat,
-                suite=published_attacks(examples) if scene.published else short_attacks(seed),
+                suite=suite,
                 seed=seed,
                 name=scene.defence,
                 classes=defence.classes,
@@ -124,16 +125,21 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
                     "posterior_kl": posterior_kl(folder_of(scene.defence)),
                     "title": scene.what,
                 },
-                save_examples=examples if first else None,
+                save_examples=examples_of(folder, scene.record),
             )
         )
         write(folder / f"{scene.record}.json", records[-1])
     drawn = folder / "candidates.png"
-    paper = load(SCENES[0].defence, seed=seed)
-    draw(paper, images, read_examples(examples).examples, labels, drawn)
+    attacked = read_examples(examples_of(folder, "retrofit")).examples
+    draw(load(RETROFIT, seed=seed), images, attacked, labels, drawn)
     page = folder / "index.html"
     write_page(records, page)
     return Demo(records=tuple(records), picture=drawn, page=page)
+
+
+def examples_of(folder: Path, record: str) -> Path:
+    """Where the worst examples of a scene are kept."""
+    return folder / f"{record}-examples.safetensors"
 
 
 def table(records: Sequence[dict[str, Any]]) -> Table:
@@ -167,7 +173,8 @@ def useless(gradients: dict[str, float]) -> float:
 
 
 def draw(defence: Deployed, images: Tensor, attacked: Tensor, labels: Tensor, path: Path) -> None:
-    """The first images that the attack makes the classifier mistake and the defence does not."""
+    """The first images attacked through the whole defence that its classifier alone mistakes and
+    the defence does not."""
     found = defence.explain(attacked)
     seen, answered = found.own_labels, found.labels
     telling = ((seen != labels) & (answered == labels)).nonzero().flatten()

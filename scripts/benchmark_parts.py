@@ -97,12 +97,41 @@ def growth() -> str:
 GROWING = {"samples": "N", "batch": "batch", "side": "side of the image", "layers": "layers"}
 
 
+def sides() -> str:
+    """A training step of each purifier as images grow."""
+    found = record(RESULTS / "benchmarks.json")["sides"]
+    rows = []
+    for row in found["rows"]:
+        taken = ("does not fit", "")
+        if "mib" in row:
+            taken = (f"{row['mib']:.0f}", f"{row['seconds']:.2f}")
+        rows.append((row["kind"], f"{row['side']}", f"{row['parameters'] / 1e6:.1f}", *taken))
+    header = ("kind", "side", "million parameters", "peak MiB", "processor seconds")
+    return as_markdown((header, rows))
+
+
 def start_up() -> str:
     found = record(RESULTS / "benchmarks.json")["start_up"]
     return (
         f"`carso --help` answers in {found['help_seconds']:.2f} s, "
         f"{found['help_over_torch']:.2f} of what importing torch alone takes "
         "(`benchmarks/start_up.py`, median of turns): it does without, which a test asserts."
+    )
+
+
+def play_times() -> str:
+    """What an answer of `carso play` takes."""
+    found = record(RESULTS / "benchmarks.json")["play"]
+    rows = [
+        (words, f"{found[aim]['seconds']:.2f} s", f"{found[aim]['processor_seconds']:.2f} s")
+        for aim, words in (("classifier", "the classifier alone"), ("defence", "the whole defence"))
+    ]
+    heading = f"`fashion`, an attack of {found['steps']} steps on"
+    table = as_markdown(((heading, "on the clock", "of a core"), rows))
+    cores = found["provenance"]["hardware"]["cores"]
+    return (
+        f"{table}\n\nMedians of turns, one thread, on {cores} cores while on average "
+        f"{found['load']:.1f} processes wanted one (`benchmarks/play.py`)."
     )
 
 
@@ -125,6 +154,8 @@ BENCHMARK_PARTS = {
     "benchmark-hardening": hardening_step,
     "benchmark-kinds": kinds,
     "benchmark-growth": growth,
+    "benchmark-sides": sides,
     "benchmark-start-up": start_up,
+    "benchmark-play": play_times,
     "benchmark-conditions": conditions,
 }

@@ -30,7 +30,7 @@ def demo_beside() -> str:
         "classifier": ("fashion-bare-adaptive", "the robust classifier"),
         "hardened": ("fashion-hardened-adaptive", "the hardened defence around it"),
         "adaptive": ("fashion-adaptive", "the paper's"),
-        "retrofit": ("fashion-retrofit-adaptive", "the retrofit"),
+        "retrofit": ("fashion-retrofit-unet-adaptive", "the retrofit"),
     }
     words = []
     for short, (name, what) in shown.items():
@@ -157,7 +157,28 @@ def share_right(found: dict[str, Any]) -> str:
     )
 
 
+def l2_agreement() -> str:
+    """The classifier alone in L2, by this package and, where that was run, by the library."""
+    found = record(RESULTS / "fashion-bare-l2-standard.json")
+    words = (
+        f"In L2, within {found['threat']['eps']:g}, AutoAttack standard leaves the classifier of "
+        f"`fashion` {share_right(found)} (`{found['provenance']['command']}`)."
+    )
+    called = RESULTS / "agreement" / "fashion-bare-l2-standard.json"
+    if not called.exists():
+        return words
+    direct = record(called)
+    assert direct["recorded"] == found["images"]["worst_right"]
+    count, differ = len(direct["direct"]), len(direct["differ"])
+    same = "the same images right" if not differ else f"{differ} images otherwise"
+    return (
+        f"{words} `pyautoattack`, called directly (`scripts/call_pyautoattack.py`), leaves it "
+        f"{sum(direct['direct']) / count:.3f}, and finds {same}."
+    )
+
+
 EVALUATION_PARTS = {
+    "l2-agreement": l2_agreement,
     "clean-classifier": clean_classifier,
     "demo": demo,
     "demo-beside": demo_beside,

@@ -1,11 +1,13 @@
 """The fair baseline of a hardened defence: its classifier with as much adversarial training.
 
-    python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025]
+    python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025] [--epochs 17]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
 examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
 at least its number of gradient passes; each is through the classifier, not the whole defence. The
 epoch is chosen in the same way: the one that stands best under the attack on validation images.
+A pass through the classifier alone is cheaper; `--epochs` gives it as many as take the time of the
+hardening.
 (With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
 see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
 called again.
@@ -46,13 +48,20 @@ STEP_SIZE = 0.4
 
 
 def settings(
-    hardening: HardeningSettings, scenario: Scenario, *, passes: float, images: int, rate: float
+    hardening: HardeningSettings,
+    scenario: Scenario,
+    *,
+    passes: float,
+    images: int,
+    rate: float,
+    epochs: int = 0,
 ) -> ClassifierTrainingSettings:
-    """Adversarial training that takes at least as many gradient passes as the hardening did."""
+    """Adversarial training that takes at least as many gradient passes as the hardening did, or so
+    many `epochs`."""
     own = scenario.classifier.training
     return ClassifierTrainingSettings(
         method="pgd",
-        epochs=math.ceil(passes / (images * (STEPS + 1))),
+        epochs=epochs or math.ceil(passes / (images * (STEPS + 1))),
         batch_size=hardening.batch_size,
         learning_rate=rate,
         weight_decay=own.weight_decay if own else 5e-4,
@@ -100,6 +109,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rate", type=float, default=0.025)
+    parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -112,7 +122,12 @@ def main() -> None:
     hardened = sum(row["gradient_passes"] for row in record["history"])
     data = load_data(found.scenario, given.data)
     training = settings(
-        hardening, found.scenario, passes=hardened, images=len(data.train), rate=given.rate
+        hardening,
+        found.scenario,
+        passes=hardened,
+        images=len(data.train),
+        rate=given.rate,
+        epochs=given.epochs,
     )
     if data.fingerprint != record["data"]["fingerprint"]:
         raise CarsoError(f"{folder} was hardened on other images than {data.name} here")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import tomllib
 from functools import partial
 from typing import Any
 
-from records import RESULTS, WEIGHTS, record, table
+from records import RESULTS, ROOT, WEIGHTS, record, table
 
 HARDENED = (
     "fashion-hardened",
@@ -183,17 +184,22 @@ def refutations() -> str:
     for path in sorted((RESULTS / "refutations").glob("*.json")):
         found = record(path)
         margins = found["before"]["worst_margin"]
-        right = [sum(found[when]["worst_right"]) for when in ("before", "after")]
+        before, after = (found[when]["worst_right"] for when in ("before", "after"))
         count, draws = found["images"]["of"], found["draws"]
+        worse = [min(pair) for pair in zip(before, after, strict=True)]
+        broken = sum(now == 0 < was for was, now in zip(before, worse, strict=True))
+        spent = found.get("gradients")
+        times = f"{spent / found['gradients_of_record']:.1f}" if spent else "unknown"
         rows.append(
             f"| `{path.name}` | {len(margins)} of {count} | "
-            f"{margins[0]:.3f} to {margins[-1]:.3f} | "
-            f"{found['broken']} | {right[0] / draws:.1f} | {right[1] / draws:.1f} | "
-            f"{(right[1] - right[0]) / draws / count:+.4f} | {found['seed']} |"
+            f"{margins[0]:.3f} to {margins[-1]:.3f} | {times} | {broken} | "
+            f"{sum(before) / draws:.1f} | {sum(worse) / draws:.1f} | "
+            f"{(sum(worse) - sum(before)) / draws / count:+.4f} | {found['seed']} |"
         )
     head = (
-        "| record | images attacked anew | their margins | broken on all draws | "
-        "right before, mean of draws | right after | change of the record's worst case | seed |"
+        "| record | images attacked anew | their margins | gradients per image over the record's | "
+        "broken on all draws | right before, mean of draws | right after, the worse of both | "
+        "change of the record's worst case | seed |"
     )
     return table(head, rows)
 
@@ -221,6 +227,33 @@ def trials() -> str:
     return "\n\n".join(f"On {name}:\n\n{table(head, rows)}" for name, rows in groups.items())
 
 
+def layer_choice() -> str:
+    """What a purifier gains from the layers that it reads, in two short epochs of hardening."""
+    known = tomllib.loads((ROOT / "scripts" / "hardening_trials.toml").read_text(encoding="utf-8"))
+    rows = []
+    for trial in known["trial"]:
+        _, _, rest = trial["name"].partition("layers.")
+        if not rest:
+            continue
+        path = RESULTS / "trials" / f"{trial['name']}.json"
+        cells = ["not run", *[""] * 3]
+        if path.exists():
+            found = record(path)
+            best = found["best"]
+            cells = [
+                f"{best['validation_accuracy']:.3f}",
+                f"{best['validation_adaptive_accuracy']:.3f}",
+                f"{found['parameters'] / 1e6:.2f}",
+                f"{found['processor_seconds'] / 60:.1f}",
+            ]
+        rows.append(f"| {rest.partition('.')[0]} | {trial['what']} | {' | '.join(cells)} |")
+    head = (
+        "| kind | layers | clean, 500 validation images | attacked | million parameters | "
+        "processor minutes |"
+    )
+    return table(head, rows)
+
+
 HARDENING_PARTS = {
     "hardening": hardening,
     "differences": differences,
@@ -229,6 +262,7 @@ HARDENING_PARTS = {
     "anchors-cifar10-small-hardened": partial(anchors, "cifar10-small-hardened"),
     "baselines": baselines,
     "trials": trials,
+    "layer-choice": layer_choice,
     "samples": samples,
     "refutations": refutations,
 }

@@ -20,7 +20,17 @@ from carso.storage import files
 from carso.storage.provenance import provenance
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-NAMES = ("train_step", "inference", "eot", "hardening", "kinds", "growth", "start_up")
+NAMES = (
+    "train_step",
+    "inference",
+    "eot",
+    "hardening",
+    "kinds",
+    "growth",
+    "sides",
+    "start_up",
+    "play",
+)
 
 
 def measured(name: str) -> Any:

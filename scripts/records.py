@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -25,6 +28,28 @@ def in_one_line(main: Callable[[], None]) -> None:
 
 def record(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def subject_and_images(
+    record: dict[str, Any], name: str, folder: Path | None = None
+) -> tuple[nn.Module, Tensor, Tensor]:
+    """What a record is about: the defence `name` or its classifier, its images and their labels."""
+    import torch
+
+    from carso.defence.on_disk import load, stored
+    from carso.defence.shipped import folder_of
+    from carso.evaluation.by_name import Images
+    from carso.evaluation.fingerprints import weights
+
+    bare = record["subject"]["kind"] == "classifier"
+    defence = stored(folder_of(name), None, torch.device("cpu")) if bare else load(name)
+    model: nn.Module = defence.classifier if bare else defence
+    if weights(model) != record["subject"]["weights"]:
+        raise SystemExit(f"{name} has other weights than the record is about")
+    data = record["data"]
+    chosen = Images(count=data["count"], split=data["split"], on=data["set"], folder=folder)
+    pixels, labels = chosen.load(defence)[1].batch(slice(None))
+    return model, pixels, labels
 
 
 def table(header: str, rows: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmark_parts import BENCHMARK_PARTS
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
+from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
@@ -30,6 +31,7 @@ PARTS = {
     **EVALUATION_PARTS,
     **HARDENING_PARTS,
     **WEIGHT_PARTS,
+    **GENERATOR_PARTS,
     **SCALE_PARTS,
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,

@@ -37,6 +37,10 @@ def commands(subject: Subject) -> dict[str, Words]:
         ],
         "predict": ["predict", run, picture],
         "evaluate": ["evaluate", run, "--images", 2, "--out", new.with_suffix(".json")],
+        "certify": [
+            "certify", run, "--sigma", 0.5, "--images", 2, "--n", 50, "--out",
+            new.with_suffix(".json"),
+        ],
         "report": ["report", subject.record, "--out", new],
         "reproduce": ["reproduce", "results", "--show", "--out", new],
         "demo": ["demo", "--images", 3, "--out", new],
@@ -84,6 +88,14 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--examples": ("/none.safetensors", "odd", "mini.toml", "run/classifier.safetensors"),
         "--save-examples": ("x.txt", "/proc/none/x.safetensors", "run"),
         "--out": ("run", "/proc/none/x.json", "mini.toml/x.json"),
+    },
+    "certify": {
+        "--images": (*WHOLE, "0", "-1", "999"), "--sigma": ("0", "-1", "nan", "inf", "odd"),
+        "--n": (*WHOLE, "0", "-1", "5"), "--n0": (*WHOLE, "0", "-1"),
+        "--batch": (*WHOLE, "0", "-1"),
+        "--alpha": ("0", "1", "-1", "nan", "odd"), "--seed": WHOLE, "--split": (*NAMES, "train"),
+        "--on": (*NAMES, "cifar100"), "--devices": (*WHOLE, "0", "-1", *HUGE), "--device": DEVICES,
+        "--classifier": ("/none.py", "odd"), "--out": ("run", "/proc/none/x.json"),
     },
     "report": {"--out": ("/proc/none/x", "mini.toml", "mini.toml/x")},
     "reproduce": {

@@ -11,6 +11,7 @@ the lab log of those in docs/results/trials.
 from __future__ import annotations
 
 import argparse
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,10 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     stage = hardening_stage(
         scenario, images, classifier, torch.device("cpu"), start=start, final=final
     )
+    began = time.process_time()
     with progress() as bars:
         history = train_in_memory(stage, bars)
+    taken = time.process_time() - began
     candidates = by_samples(
         stage.judged,
         images.validation.balanced(scenario.hardening.validation_images),
@@ -93,6 +96,9 @@ def run(trial: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         "trial": trial,
         "scenario": as_table(scenario),
         "data": {"set": images.name, "fingerprint": images.fingerprint},
+        "layers": list(stage.purifier.layers),
+        "parameters": sum(weight.numel() for weight in stage.purifier.parameters()),
+        "processor_seconds": taken,
         "history": history,
         "best": best_of(history),
         "attacked_by_samples": candidates,

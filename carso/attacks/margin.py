@@ -90,10 +90,30 @@ class Margin:
                 break
             start = threat.random_start(images[index], generator)
             descent = Descent(self.steps, self.step_share, self.momentum)
-            lead = partial(margins, labels=labels[index])
-            for found in descent(model, lead, start, images[index], threat):
+            slope = slope_of(model, partial(margins, labels=labels[index]))
+            for found in descent(slope, start, images[index], threat):
                 worst.offer(found, index)
         return verified(worst.examples, images, threat)
+
+
+Lead = Callable[[Tensor], Tensor]
+"""What is to be lowered, (B,), of scores (B, K)."""
+Slope = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Of points (B, C, H, W): their lead, (B,), and its gradient."""
+
+
+def slope_of(model: Model, lead: Lead) -> Slope:
+    """The lead and its gradient, by one pass of `model`."""
+
+    def slope(points: Tensor) -> tuple[Tensor, Tensor]:
+        points = points.detach().requires_grad_(True)
+        with torch.enable_grad():
+            value = lead(model(points))
+            total = value.sum()
+        (gradient,) = torch.autograd.grad(total, points)
+        return value.detach(), gradient
+
+    return slope
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,35 +125,24 @@ class Descent:
     momentum: float
 
     def __call__(
-        self,
-        model: Model,
-        lead: Callable[[Tensor], Tensor],
-        start: Tensor,
-        images: Tensor,
-        threat: Threat,
+        self, slope: Slope, start: Tensor, images: Tensor, threat: Threat
     ) -> tuple[Tensor, Tensor]:
-        """The last iterate, and the one whose `lead`, (B,) of scores (B, K), was smallest when it
-        was met."""
+        """The last iterate, and the one whose lead was smallest when it was met."""
         current, velocity = start, torch.zeros_like(start)
         best = start.clone()
         lowest = torch.full((len(start),), math.inf, device=start.device)
         for step in range(self.steps):
-            current = current.detach().requires_grad_(True)
-            with torch.enable_grad():
-                margin = lead(model(current))
-                total = margin.sum()
-            (gradient,) = torch.autograd.grad(total, current)
-            current, margin = current.detach(), margin.detach()
+            lead, gradient = slope(current)
             # A gradient that is not finite costs its image one step, not the momentum for good.
             usable = gradient.isfinite().flatten(1).all(dim=1).view(-1, 1, 1, 1)
             gradient = gradient.where(usable, 0.0)
-            better = margin < lowest
-            best[better], lowest[better] = current[better], margin[better]
+            better = lead < lowest
+            best[better], lowest[better] = current[better], lead[better]
             scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
             velocity = self.momentum * velocity + gradient / scale
             decay = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
             size = self.step_share * threat.eps * decay
-            current = threat.project(current - threat.ascend(velocity, size), images)
+            current = threat.project(current - threat.ascend(velocity, size), images).detach()
         return current, best
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from carso.attacks.attack import AttackFacts, Model, identity_of, verified
-from carso.attacks.margin import Descent, WorstSoFar, margins
+from carso.attacks.margin import Descent, WorstSoFar, margins, slope_of
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
 
@@ -82,6 +82,6 @@ class Refine:
                 begin = worst.examples.clone()
                 if number:
                     begin = begin.lerp(threat.random_start(images, generator), self.shake)
-                for found in descent(model, lead, begin, images, threat):
+                for found in descent(slope_of(model, lead), begin, images, threat):
                     worst.offer(found, everything)
         return verified(worst.examples, images, threat)

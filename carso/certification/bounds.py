@@ -71,12 +71,12 @@ def linf_radius(radius: float, pixels: int) -> float:
 
 
 @lru_cache
-def least_successes(draws: int, alpha: float) -> int:
-    """How many successes of `draws` it takes for a bound above one half."""
+def least_successes(draws: int, alpha: float, *, above: float = 0.5) -> int:
+    """How many successes of `draws` it takes for a bound above one half (or `above`)."""
     low, high = draws // 2, draws + 1
     while low + 1 < high:
         middle = (low + high) // 2
-        if lower_bound(middle, draws, alpha) > 0.5:
+        if lower_bound(middle, draws, alpha) > above:
             high = middle
         else:
             low = middle

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from carso.certification.bounds import l2_radius, least_successes, lower_bound
-from carso.certification.smoothing import Votes
+from carso.certification.smoothing import ROUNDING, Votes
 from carso.errors import CarsoError
 
 ABSTAINED = -1
@@ -76,13 +76,16 @@ def certify_image(
 ) -> Certificate:
     """A certificate from two independent sources of votes.
 
-    The draws end early where they cannot matter any more. Both rules look only at what the final
-    outcome would be whatever the remaining draws say, so they do not touch its confidence.
+    The draws end early where they cannot matter any more. "hopeless" looks only at what the outcome
+    would be whatever the remaining draws say: it is the one that all draws would have given.
+    "wrong" gives up a certificate that would not count. Neither can make one, so they do not touch
+    the confidence. What float64 may round otherwise is taken off the probability.
     """
+    lost = ROUNDING * estimate.image.numel()
     selected = int(select.count(smoothing.selection).argmax())
     if label is not None and selected != label:
         return Certificate(selected=selected, votes=0, spent=0, radius=0.0, decided="wrong")
-    needed = least_successes(smoothing.draws, smoothing.alpha)
+    needed = least_successes(smoothing.draws, smoothing.alpha, above=0.5 + lost)
     votes = spent = 0
     while spent < smoothing.draws:
         size = min(smoothing.batch, smoothing.draws - spent)
@@ -92,7 +95,7 @@ def certify_image(
             return Certificate(
                 selected=selected, votes=votes, spent=spent, radius=0.0, decided="hopeless"
             )
-    bound = lower_bound(votes, smoothing.draws, smoothing.alpha)
+    bound = lower_bound(votes, smoothing.draws, smoothing.alpha) - lost
     radius = l2_radius(bound, smoothing.sigma)
     return Certificate(
         selected=selected, votes=votes, spent=spent, radius=radius, decided="all draws"

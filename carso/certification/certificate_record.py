@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -56,6 +57,21 @@ def assembled(
         },
         "provenance": provenance,
     }
+
+
+def record_there(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The record at `path`, if there is one, after a check that it is of the same `settings`: that
+    of others is not overwritten."""
+    if not path.exists():
+        return None
+    before, wanted = read_certificates(path), json.loads(json.dumps(settings))
+    other = [key for key in wanted if before.get(key) != wanted[key]]
+    if other:
+        raise CarsoError(
+            f"{path} holds certificates with other {', '.join(other)}; write these elsewhere "
+            "(--out), or delete it"
+        )
+    return before
 
 
 def read_certificates(path: Path) -> dict[str, Any]:

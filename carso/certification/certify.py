@@ -10,20 +10,26 @@ import torch
 from torch import Tensor, nn
 
 from carso import arguments
-from carso.certification.certificate import Certificate, Smoothing, certify_image
-from carso.certification.certificate_record import assembled
-from carso.certification.smoothing import Labels, Votes, labels_of
+from carso.certification.certificate import Smoothing
+from carso.certification.certificate_record import assembled, record_there
+from carso.certification.certified_images import Certified
+from carso.certification.certified_speed import check_batch, share_of_passes, speed
 from carso.distributed.processes import ALONE, Processes
-from carso.errors import CarsoError
-from carso.evaluation.evaluate import silent
+from carso.evaluation.attacked_model import under_test
+from carso.evaluation.evaluate import silent, sole, unfinished
 from carso.evaluation.fingerprints import images_identity, weights
-from carso.evaluation.preparation import as_found, checked, judged
+from carso.evaluation.preparation import (
+    as_found,
+    check_labels,
+    check_places,
+    checked,
+    classes_of,
+    judged,
+)
 from carso.evaluation.protocol import Counted
 from carso.evaluation.resume import FinishedResults
 from carso.storage import files
 from carso.storage.provenance import provenance
-
-DECIDED = ("all draws", "hopeless", "wrong")
 
 
 @arguments.door
@@ -40,6 +46,7 @@ def certify(
     seed: int = 0,
     name: str = "",
     out: Path | str | None = None,
+    again: bool = False,
     device: torch.device | str = "cpu",
     counted: Counted = silent,
     about: dict[str, Any] | None = None,
@@ -50,8 +57,9 @@ def certify(
     `model` is a `Carso` defence, of which each draw takes one candidate, or any module from images
     to logits. Every image gets Gaussian noise of deviation `sigma`; `selection` draws choose a
     class and `draws` others bound its probability, wrongly with probability `alpha` at most. With
-    `out` the record is written there, and a call that was stopped goes on where it was. Many
-    processes share the images, and what comes out does not depend on how many they are.
+    `out` the record is written there, and a call that was stopped goes on where it was; one that
+    was finished returns the record that is there, unless it is to be made `again`. Many processes
+    share the images, and what comes out does not depend on how many they are.
     """
     draws, selection, batch = (
         arguments.whole(key, value, least=1)
@@ -63,8 +71,7 @@ def certify(
     seed, place = arguments.seed_number(seed), arguments.device(device)
     images, labels = checked(images, labels)
     path = None if out is None else arguments.place("out", out)
-    if processes.world_size > 1 and path is None:
-        raise CarsoError("many processes share the images through a file: give out")
+    check_places(path, None, processes)
     settings = {
         "kind": "certificate",
         "subject": {"name": name or type(model).__name__, "weights": weights(model)},
@@ -72,94 +79,35 @@ def certify(
         "seed": seed,
         "data": {**images_identity(images, labels), **(about or {}).get("data", {})},
     }
-    folder = None if path is None else path.with_suffix(".parts")
-    finished = processes.first_then_others(lambda: FinishedResults(folder, settings))
-    with torch.random.fork_rng(), as_found(model):
-        found = certificates(
-            model, images.to(place), labels, smoothing, seed, finished, counted, processes
+    before = None if path is None else record_there(path, settings)
+    if before is not None and not again:
+        return before
+    with torch.random.fork_rng(), as_found(model), sole(path, processes):
+        model.eval()
+        classes = classes_of(under_test(model, name or None), images[:1].to(place))
+        check_labels(labels, classes)
+        asked = Certified(
+            model=model,
+            images=images.to(place),
+            labels=labels,
+            smoothing=smoothing,
+            seed=seed,
+            classes=classes,
         )
-    spent = sum(one.spent for one in found) + smoothing.selection * len(found)
-    record = assembled(
-        found,
-        labels,
-        settings=settings,
-        pixels=images[0].numel(),
-        provenance={
-            **provenance(),
-            "seconds": round(finished.seconds, 1),
-            "draws_per_second": round(spent / max(finished.seconds, 1e-9), 1),
-        },
-    )
-    processes.barrier()  # everyone has read the parts
-    if processes.is_first and path is not None:
-        files.write_json(path, record)
-        finished.remove()
+        check_batch(images[0], batch)
+        folder = None if path is None else unfinished(path)
+        finished = processes.first_then_others(lambda: FinishedResults(folder, settings))
+        share = processes.broadcast(share_of_passes(asked) if processes.is_first else 0.0)
+        found = asked.all_of_them(finished, counted, processes)
+        record = assembled(
+            found,
+            labels,
+            settings=settings,
+            pixels=images[0].numel(),
+            provenance={**provenance(), **speed(found, smoothing, finished.seconds, share)},
+        )
+        processes.barrier()  # everyone has read the parts
+        if processes.is_first and path is not None:
+            files.write_json(path, record)
+            finished.remove()
     return record
-
-
-def certificates(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    smoothing: Smoothing,
-    seed: int,
-    finished: FinishedResults,
-    counted: Counted,
-    processes: Processes,
-) -> list[Certificate]:
-    """The certificate of each image, shared among the processes; finished ones are not made
-    again."""
-    label_noisy = labels_of(model.eval())
-    with torch.no_grad():
-        classes = int(model(images[:1]).shape[1])
-    advance = counted("certificates", len(range(processes.rank, len(images), processes.world_size)))
-
-    def one(index: int) -> Certificate:
-        return kept(
-            finished, label_noisy, images[index], int(labels[index]), index,
-            smoothing=smoothing, classes=classes, seed=seed,
-        )  # fmt: skip
-
-    for index in range(processes.rank, len(images), processes.world_size):
-        one(index)
-        advance(1)
-    processes.barrier()
-    return [one(index) for index in range(len(images))]
-
-
-def kept(
-    finished: FinishedResults,
-    label_noisy: Labels,
-    image: Tensor,
-    label: int,
-    index: int,
-    *,
-    smoothing: Smoothing,
-    classes: int,
-    seed: int,
-) -> Certificate:
-    """The certificate of one image, made or read."""
-
-    def votes(what: str) -> Votes:
-        return Votes(
-            label_noisy, image, sigma=smoothing.sigma, classes=classes, batch=smoothing.batch,
-            seed=seed, path=(what, index),
-        )  # fmt: skip
-
-    def make() -> dict[str, Tensor]:
-        found = certify_image(votes("select"), votes("estimate"), smoothing, label=label)
-        numbers = [found.selected, found.votes, found.spent, DECIDED.index(found.decided)]
-        return {
-            "counts": torch.tensor(numbers),
-            "radius": torch.tensor(found.radius, dtype=torch.float64),
-        }
-
-    tensors = finished.get_or_compute(f"image-{index:06d}", make)
-    selected, count, spent, decided = tensors["counts"].tolist()
-    return Certificate(
-        selected=selected,
-        votes=count,
-        spent=spent,
-        radius=float(tensors["radius"]),
-        decided=DECIDED[decided],
-    )

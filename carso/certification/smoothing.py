@@ -6,41 +6,37 @@ which is the mean of h_c over the noise. The theorem of Cohen et al. (2019), in 
 et al. (2019), holds for any measurable h_c with values in [0, 1], so the defence's own noise is
 just part of the function. What it needs is that draws are independent: each has Gaussian noise and
 a candidate of its own.
+
+In floating point, x + noise is not Gaussian around x: how it is rounded depends on x, finely near
+zero, and an attacker can make use of that (Voracek and Hein 2023). So the sum is made in float64,
+and then rounded to a grid that is the same everywhere (`on_grid`). Rounding to a fixed grid is a
+function of the noisy image, so it is part of f. What is left of the trouble is that a sum in
+float64 may fall on the other side of a border of the grid than the exact one. `ROUNDING` bounds
+the probability of that, and certificates subtract it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor
 
-from carso.defence.aggregation import view_mean_logits
-from carso.defence.defence import Carso
+from carso.defence.noisy_labels import Labels
 from carso.randomness import generator
 
-Labels = Callable[[Tensor, Generator], Tensor]
-"""Noisy images (B, C, H, W), not clipped, and a source of the model's own noise, to labels (B,)."""
+GRID = 2.0**16
+"""Steps of the grid in a unit of the pixel scale; up to 2**8 float32 holds every one exactly."""
+ROUNDING = 2.0**-28
+"""Above the probability, for each number of an image, that float64 rounds it to another step than
+exact arithmetic would. Where |x + noise| < 16, the sum errs by less than 2**-47. The exact one is
+that near to a border, of which there are 2**16 in a unit, with probability below 2**-47 * 2 * 2**16
+= 2**-30, but for a density that is nearly even between two of them."""
 
 
-def labels_of(model: nn.Module) -> Labels:
-    """How `model` labels noisy images, one draw of its own noise for each.
-
-    A `Carso` is asked for one candidate per image. It refuses images outside [0, 1] elsewhere;
-    here they are what it must take: the theorem is about noise that nothing cuts.
-    """
-    if isinstance(model, Carso):
-
-        def candidate_labels(images: Tensor, noise: Generator) -> Tensor:
-            return model.four_steps(images, view_mean_logits, noise, 1).argmax(dim=1)
-
-        return candidate_labels
-
-    def plain_labels(images: Tensor, noise: Generator) -> Tensor:
-        scores: Tensor = model(images)
-        return scores.argmax(dim=1)
-
-    return plain_labels
+def on_grid(image: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Copies of `image` under `noise` (B, C, H, W) in float64, each rounded to the grid; float32,
+    nothing clipped."""
+    summed = torch.add(image.double(), noise, alpha=sigma)
+    return summed.mul_(GRID).round_().div_(GRID).float()
 
 
 class Votes:
@@ -57,7 +53,7 @@ class Votes:
         seed: int,
         path: tuple[str | int, ...],
     ) -> None:
-        self.labels, self.image = labels, image
+        self.labels, self.image, self.device = labels, image.cpu(), image.device
         self.sigma, self.classes, self.batch = sigma, classes, batch
         self.gaussian = generator(seed, "certificate", "gaussian", *path)
         self.own = generator(seed, "certificate", "own", *path)
@@ -67,8 +63,12 @@ class Votes:
         """The votes of `draws` more noisy copies, int64 (K,)."""
         found = torch.zeros(self.classes, dtype=torch.int64)
         for start in range(0, draws, self.batch):
-            size = min(self.batch, draws - start)
-            noise = torch.randn((size, *self.image.shape), generator=self.gaussian)
-            noisy = self.image + self.sigma * noise.to(self.image)
+            noisy = self.noisy(min(self.batch, draws - start)).to(self.device)
             found += torch.bincount(self.labels(noisy, self.own).cpu(), minlength=self.classes)
         return found
+
+    def noisy(self, count: int) -> Tensor:
+        """The next noisy copies, (count, C, H, W)."""
+        shape = (count, *self.image.shape)
+        noise = torch.randn(shape, generator=self.gaussian, dtype=torch.float64)
+        return on_grid(self.image, noise, self.sigma)

@@ -30,9 +30,11 @@ from carso.cli.options import (
     QuietOption,
     ThreadsOption,
     UnhardenedOption,
+    changed_at,
     listed,
     own_classifier,
     prepare,
+    said_if_unchanged,
 )
 from carso.errors import CarsoError
 
@@ -168,11 +170,4 @@ def evaluate(
         return
     print("\n".join(terminal([record])))
     print(f"record: {path}  (carso report {path} makes tables and a page of it)")
-    if before is not None and before == changed_at(path):
-        made = record["provenance"].get("made", "before")
-        print(f"nothing was computed: the record was made {made}; --again makes it anew")
-
-
-def changed_at(path: Path) -> int | None:
-    """When a file was written last; None where there is none."""
-    return path.stat().st_mtime_ns if path.is_file() else None
+    said_if_unchanged(path, before, record)

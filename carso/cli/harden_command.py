@@ -49,6 +49,10 @@ def harden(
     eps: EpsOption = None,
     norm: NormOption = "",
     epochs: Annotated[int | None, typer.Option(help="Instead of the scenario's own.")] = None,
+    against: Annotated[str, typer.Option(help="attacks, or noise (for certificates).")] = "",
+    sigma: Annotated[
+        float | None, typer.Option(help="Deviation of that noise, on the [0, 1] pixel scale.")
+    ] = None,
     start: Annotated[
         str,
         typer.Option(help="Begin from the purifier of this run, shipped defence or weight file."),
@@ -86,6 +90,8 @@ def harden(
         eps=eps,
         norm=norm,
         epochs=epochs,
+        against=against,
+        sigma=sigma,
         start=start,
     )
     run_scenario(

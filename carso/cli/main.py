@@ -10,6 +10,7 @@ from contextlib import suppress
 import typer
 import typer.exceptions
 
+from carso.cli.certify_command import certify
 from carso.cli.demo_command import demo
 from carso.cli.doctor_command import doctor
 from carso.cli.evaluate_command import evaluate
@@ -17,6 +18,7 @@ from carso.cli.harden_command import harden
 from carso.cli.import_command import import_
 from carso.cli.layers_command import layers
 from carso.cli.options import app
+from carso.cli.play_command import play
 from carso.cli.predict_command import predict
 from carso.cli.report_command import report
 from carso.cli.reproduce_command import reproduce
@@ -32,7 +34,9 @@ for command in (
     train,
     harden,
     predict,
+    play,
     evaluate,
+    certify,
     report,
     reproduce,
     doctor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -127,6 +127,18 @@ def own_classifier(path: Path | None) -> nn.Module | None:
     from carso.classifiers.brought import load_classifier
 
     return None if path is None else load_classifier(path)
+
+
+def changed_at(path: Path) -> int | None:
+    """When a file was written last; None where there is none."""
+    return path.stat().st_mtime_ns if path.is_file() else None
+
+
+def said_if_unchanged(path: Path, before: int | None, record: dict[str, Any]) -> None:
+    """Say so where a command found its record, last written at `before`, and made none."""
+    if before is not None and before == changed_at(path):
+        made = record["provenance"].get("made", "before")
+        print(f"nothing was computed: the record was made {made}; --again makes it anew")
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

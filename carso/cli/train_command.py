@@ -52,6 +52,12 @@ def train(
     ] = None,
     any_accuracy: AnyAccuracyOption = False,
     preset: PresetOption = "",
+    sigma: Annotated[
+        float | None, typer.Option(help="Of the noise, where the scenario trains on some.")
+    ] = None,
+    classifier_only: Annotated[
+        bool, typer.Option("--classifier-only", help="End after the classifier (for --bare).")
+    ] = False,
     seed: SeedOption = None,
     device: DeviceOption = "auto",
     devices: DevicesOption = 1,
@@ -65,10 +71,11 @@ def train(
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
     from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
+    from carso.training.recipes import with_sigma
 
     settings = parser.read(scenario, preset=preset)
     run_scenario(
-        settings,
+        settings if sigma is None else with_sigma(settings, sigma),
         run,
         data,
         download=download,
@@ -84,6 +91,7 @@ def train(
         on=on,
         checkpoint_minutes=checkpoint_minutes,
         quiet=quiet,
+        classifier_only=classifier_only,
     )
 
 
@@ -105,6 +113,7 @@ def run_scenario(
     on: str,
     checkpoint_minutes: float,
     quiet: bool,
+    classifier_only: bool = False,
 ) -> None:
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
@@ -155,8 +164,13 @@ def run_scenario(
             check_accuracy=not any_accuracy,
             processes=processes,
             checkpoint_minutes=checkpoint_minutes,
+            classifier_only=classifier_only,
         )
     if not processes.is_first:
+        return
+    if classifier_only:
+        print(f"done: carso certify {folder} --bare")
+        print(f"      carso evaluate {folder} --bare")
         return
     again = f" --classifier {classifier}" if classifier and classifier.suffix == ".py" else ""
     print(f"done: carso predict {folder} IMAGE...{again}")

@@ -21,6 +21,7 @@ from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData, ImageFacts
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
+from carso.defence.elsewhere import classifier_elsewhere, source_of
 from carso.defence.layers import layers_for
 from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
@@ -104,19 +105,28 @@ def stored(folder: Path, classifier: nn.Module | None, device: torch.device | st
     table = read_description(folder)
     scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
     facts = facts_of(table)
-    if classifier is None:
-        if table.get("code"):
-            raise CarsoError(
-                f"{folder} defends the classifier that {table['code']} makes: give it, by "
-                "--classifier FILE.py or carso.load(..., classifier=...)"
-            )
-        classifier = registry.build(scenario.classifier, facts)
-    network = freeze(classifier).classifier
-    load_described(network, folder / "classifier.safetensors")
-    frozen = registry.placed(freeze(classifier), torch.device(device))
+    weights = folder / "classifier.safetensors"
+    if not weights.exists() and (source := source_of(folder)):
+        frozen = classifier_elsewhere(folder, source, classifier)
+    else:
+        frozen = freeze(classifier or own_network(folder, table, scenario, facts))
+        load_described(frozen.classifier, weights)
+    frozen = registry.placed(frozen, torch.device(device))
     return Stored(
         scenario=scenario, shape=facts.image_shape, classes=facts.classes, classifier=frozen
     )
+
+
+def own_network(
+    folder: Path, table: dict[str, Any], scenario: Scenario, facts: ImageFacts
+) -> nn.Module:
+    """The scenario's network, untrained, if that is what the folder has weights of."""
+    if table.get("code"):
+        raise CarsoError(
+            f"{folder} defends the classifier that {table['code']} makes: give it, by "
+            "--classifier FILE.py or carso.load(..., classifier=...)"
+        )
+    return registry.build(scenario.classifier, facts)
 
 
 def load_described(module: nn.Module, weights: Path) -> None:

@@ -16,6 +16,9 @@ from carso.classifiers.frozen import freeze, refuse_meta, refuse_precision, unco
 from carso.data import ImageData
 from carso.errors import CarsoError, reason
 
+INPUT = "input"
+"""The layer that is the image itself, for a purifier that reads what the classifier reads. A layer
+of the classifier that has this name goes before it."""
 HOOKS = threading.Lock()
 """torch numbers hooks without a lock: two that are registered at once could get one number."""
 
@@ -52,7 +55,8 @@ class Representation(nn.Module):
             raise CarsoError("a representation needs at least one layer of the classifier")
         self.classifier = freeze(classifier)
         self.layers = layers
-        self.observed = [find(self.classifier.classifier, name) for name in self.layers]
+        network = self.classifier.classifier
+        self.observed = [None if is_input(network, n) else find(network, n) for n in self.layers]
         # An activation that a later in-place operation overwrites must be copied in time; whether
         # one does is known from modules, or found out by the first pass.
         self.copies = any(getattr(m, "inplace", False) for m in self.classifier.modules())
@@ -91,6 +95,9 @@ class Representation(nn.Module):
         own: Tensor | None = None
         try:
             with self.watching(seen):
+                for index, module in enumerate(self.observed):
+                    if module is None:
+                        seen.keep(index, self.activation(images, self.layers[index]))
                 own = self.classifier(images)
         except AllSeen as signal:
             if signal.args[0] is not seen:
@@ -119,6 +126,8 @@ class Representation(nn.Module):
                     if threading.get_ident() == thread:
                         seen.keep(index, self.activation(output, self.layers[index]))
 
+                if module is None:
+                    continue
                 with HOOKS:
                     hooks.append(module.register_forward_hook(keep))
             yield
@@ -190,6 +199,11 @@ def refuse_hidden(name: str, modules: dict[str, nn.Module]) -> None:
                 f"layer {name!r} is inside a module that torch.compile made, which shows nothing "
                 "of what happens in it: give that part of the classifier as it was before"
             )
+
+
+def is_input(classifier: nn.Module, name: str) -> bool:
+    """Whether `name` means the image, rather than a layer of `classifier`."""
+    return name == INPUT and name not in dict(classifier.named_modules())
 
 
 def find(classifier: nn.Module, name: str) -> nn.Module:

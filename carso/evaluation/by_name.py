@@ -57,6 +57,30 @@ class Images:
             )
         return data, split.balanced(self.count)
 
+    def described(self, data: ImageData) -> dict[str, str]:
+        """What a record says of them."""
+        return {
+            "set": data.name,
+            "split": self.split,
+            "selection": "the first when classes take turns",
+            "fingerprint": data.fingerprint,
+        }
+
+
+def named_model(
+    name: str, *, bare: bool, classifier: nn.Module | None, device: torch.device, **chosen: Any
+) -> tuple[nn.Module, Deployed | Stored]:
+    """What is to be judged: the defence of a shipped name or of a run, as `chosen`, or with `bare`
+    its classifier, or a known one; and what is known of it."""
+    alone = classifier_alone(name, device)
+    if bare:
+        found = alone or stored(folder_of(name), classifier, device)
+        return found.classifier, found
+    if alone is not None:
+        raise CarsoError(f"{name} is a classifier, not a defence: evaluate it with --bare")
+    defence = load(name, classifier=classifier, device=device, **chosen)
+    return defence, defence
+
 
 def evaluate_by_name(
     name: str,
@@ -91,17 +115,11 @@ def evaluate_by_name(
     if final_classifier is not None:
         chosen["final_classifier"] = final_classifier
         settings["answered_by"] = final_name
-    alone = classifier_alone(name, device)
-    defence: Deployed | Stored
-    if bare:
-        defence = alone or stored(folder_of(name), classifier, device)
-        model: nn.Module = defence.classifier
-    elif alone is not None:
-        raise CarsoError(f"{name} is a classifier, not a defence: evaluate it with --bare")
-    else:
-        model = defence = load(
-            name, classifier=classifier, device=device, seed=seed, max_batch=max_batch, **chosen
-        )
+    alone = classifier_alone(name, device) is not None
+    model, defence = named_model(
+        name, bare=bare, classifier=classifier, device=device, seed=seed, max_batch=max_batch,
+        **chosen,
+    )  # fmt: skip
     about: dict[str, Any] = {
         "scenario": as_table(defence.scenario),
         "posterior_kl": None
@@ -120,12 +138,7 @@ def evaluate_by_name(
         data, split = processes.first_then_others(lambda: images.load(defence))
         classes = data.classes
         pixels, labels = split.batch(slice(None))
-        about["data"] = {
-            "set": data.name,
-            "split": images.split,
-            "selection": "the first when classes take turns",
-            "fingerprint": data.fingerprint,
-        }
+        about["data"] = images.described(data)
     return evaluate(
         model,
         pixels,

@@ -100,11 +100,7 @@ def prepared(
         model, name = with_scores(model, pilot[:1], count), name or type(model).__name__
     attacked = under_test(model, name)
     classes = classes_of(attacked, pilot[:1])
-    if not bool(((labels >= 0) & (labels < classes)).all()):
-        raise CarsoError(
-            f"labels must be class numbers from 0 to {classes - 1}, got {int(labels.min())} to "
-            f"{int(labels.max())}"
-        )
+    check_labels(labels, classes)
     if attacked.defence is None:
         attacked.stochastic = processes.broadcast(varies(attacked, pilot, seed))
     if backward is not None:
@@ -198,6 +194,15 @@ def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     if not len(images) or not bool(((images >= 0) & (images <= 1)).all()):
         raise CarsoError("images must lie in [0, 1], at least one, without NaN")
     return images.detach().cpu().float(), labels.detach().cpu().long()
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """One line for labels of which the model knows nothing."""
+    if not bool(((labels >= 0) & (labels < classes)).all()):
+        raise CarsoError(
+            f"labels must be class numbers from 0 to {classes - 1}, got {int(labels.min())} to "
+            f"{int(labels.max())}"
+        )
 
 
 def class_numbers(labels: Tensor) -> bool:

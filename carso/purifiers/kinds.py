@@ -11,10 +11,11 @@ from typing import Any
 from carso.arguments import text
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
+from carso.purifiers.flow.flow import FlowPurifier
 from carso.purifiers.unet.unet import UNetPurifier
 from carso.purifiers.vae.vae import VAEPurifier
 
-KINDS: dict[str, Any] = {"vae": VAEPurifier, "unet": UNetPurifier}
+KINDS: dict[str, Any] = {"vae": VAEPurifier, "unet": UNetPurifier, "flow": FlowPurifier}
 """Each is built as `carso.purifiers.base` says; what it has of settings is in
 `carso.scenario.purifier_settings`."""
 STANDARDISES = ("vae",)

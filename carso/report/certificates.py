@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from carso.certification.bounds import linf_radius
 from carso.evaluation.statistics import Proportion
 from carso.report.table_formats import Row, Table
 
 Record = dict[str, Any]
 
 CAPTION = "Certified accuracy against the L2 radius"
+STYLES, THICKEST = 6, 2
+"""Lines that can be told apart, in style.css."""
+WIDEST = 3
+"""Columns of records; of more, each has a line instead."""
 
 
 def is_certificate(record: Record) -> bool:
@@ -24,7 +29,9 @@ def certificate_title(record: Record) -> str:
 
 
 def certificate_table(records: Sequence[Record]) -> Table:
-    """A column per record; how it was certified, then a line per radius."""
+    """A column per record; how it was certified, then a line per radius, with the largest
+    L-infinity ball inside it where all images have as many numbers. Many records have a line
+    each."""
     radii = sorted({row["radius"] for record in records for row in record["accuracy"]})
     stated = [{row["radius"]: str(proportion(row)) for row in r["accuracy"]} for r in records]
     rows: list[Row] = [
@@ -32,9 +39,21 @@ def certificate_table(records: Sequence[Record]) -> Table:
         ("draws per image", *(str(record["smoothing"]["draws"]) for record in records)),
         ("each wrong at most", *(f"{record['smoothing']['alpha']:g}" for record in records)),
         ("abstained", *(str(record["abstained"]) for record in records)),
-        *((f"L2 radius {at:g}", *(values.get(at, "") for values in stated)) for at in radii),
+        *((radius_title(at, records), *(v.get(at, "") for v in stated)) for at in radii),
     ]
-    return ("", *(certificate_title(record) for record in records)), rows
+    header = ("", *(certificate_title(record) for record in records))
+    if len(records) <= WIDEST:
+        return header, rows
+    first, *others = zip(header, *rows, strict=True)
+    return tuple(first), [tuple(row) for row in others]
+
+
+def radius_title(at: float, records: Sequence[Record]) -> str:
+    """The name of a line of the table."""
+    sizes = {record["pixels"] for record in records}
+    if at == 0 or len(sizes) > 1:
+        return f"L2 radius {at:g}"
+    return f"L2 radius {at:g} (Linf {linf_radius(at, sizes.pop()):.2g})"
 
 
 def section(records: Sequence[Record]) -> dict[str, Any]:
@@ -71,6 +90,10 @@ class CertifiedCurve:
     images: int
     corners: list[tuple[float, float]]
     """Radius in [0, 1] of the plot's width, and accuracy."""
+    style: int
+    """Colour and dashes: one for each defence."""
+    thickness: int
+    """One for each sigma, from thin to thick: 1 where there is but one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,12 +106,16 @@ class CertifiedPlot:
 
 def certified_plot(records: Sequence[Record]) -> CertifiedPlot:
     every = [certified_radii(record) for record in records]
+    names = list(dict.fromkeys(record["subject"]["name"] for record in records))
+    sigmas = sorted({record["smoothing"]["sigma"] for record in records})
     widest = max((max(radii) for radii in every if radii), default=0.0) * 1.05 or 1.0
     curves = [
         CertifiedCurve(
             name=certificate_title(record),
             images=count(record),
             corners=[(at / widest, value) for at, value in staircase(radii, count(record), widest)],
+            style=names.index(record["subject"]["name"]) % STYLES,
+            thickness=thickness(sigmas, record["smoothing"]["sigma"]),
         )
         for record, radii in zip(records, every, strict=True)
     ]
@@ -98,6 +125,10 @@ def certified_plot(records: Sequence[Record]) -> CertifiedPlot:
         for record in records
     )
     return CertifiedPlot(curves=curves, ticks=round_ticks(widest), alt=f"{CAPTION}. {said}")
+
+
+def thickness(sigmas: Sequence[float], sigma: float) -> int:
+    return 1 if len(sigmas) == 1 else min(sigmas.index(sigma), THICKEST)
 
 
 def round_ticks(widest: float) -> list[tuple[float, str]]:

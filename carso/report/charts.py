@@ -8,7 +8,7 @@ from typing import Any
 
 from carso.evaluation.statistics import Proportion
 from carso.report.conclusion import groups
-from carso.report.record_tables import difference, interval, radius, title
+from carso.report.record_tables import difference, interval, radius, title, yielded
 
 Record = dict[str, Any]
 
@@ -58,6 +58,9 @@ def attack_bars(record: Record) -> list[Bar]:
         words = "the worst examples; one wrong draw makes an image count as wrong"
         name = f"right on all {draws} draws"
         bars.append(worst_bar(record, name, "worst_on_all_draws", what=words))
+    if draws > 1 and "while_optimising" in record["accuracy"]:
+        words = "one wrong pass of any attack or verdict on the way makes an image count as wrong"
+        bars.append(worst_bar(record, "judged while optimising", "while_optimising", what=words))
     return bars
 
 
@@ -79,16 +82,19 @@ def attack_bar(attack: dict[str, Any], number: int) -> Bar:
         alone or attack["accuracy_after"],
         basis="on its own" if alone else after,
         what=attack["what"],
-        counts=counts(attack["attacked"], attack["broken"]),
+        counts=counts(attack),
         notes=notes,
         spoiled=bool(attack["unreliable"]),
     )
 
 
-def counts(attacked: int, broken: int) -> str:
+def counts(attack: dict[str, Any]) -> str:
+    attacked, broken = attack["attacked"], attack["broken"]
     if not attacked:
         return "attacked no image: none was left standing"
-    return f"attacked {attacked} {'image' if attacked == 1 else 'images'}, broke {broken}"
+    words = f"attacked {attacked} {'image' if attacked == 1 else 'images'}, broke {broken}"
+    per = yielded(attack)
+    return f"{words}, {per} per 1,000 gradients" if per else words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -113,6 +113,7 @@ def section(record: Record, number: int, *, several: bool) -> dict[str, Any]:
         "bars": charts.attack_bars(record) if several else charts.accuracies(record),
         "fates": charts.fates(record),
         "curve": plots.curve(record),
+        "tries": plots.tries(record),
         "histogram": plots.histogram(record),
         "strips": plots.strips(record),
         "diagnostics": [

@@ -69,6 +69,24 @@ def curve(record: Record) -> Curve | None:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriesCurve:
+    """Accuracy against the number of tries that an attacker gets, evenly spaced."""
+
+    points: list[tuple[float, int, float]]
+    """Where, in [0, 1] of the width; how many tries; the accuracy."""
+    draws: int
+
+
+def tries(record: Record) -> TriesCurve | None:
+    found = record.get("tries")
+    if not found:
+        return None
+    values = [share["value"] for share in found["accuracy"]]
+    points = [((i + 0.5) / len(values), i + 1, value) for i, value in enumerate(values)]
+    return TriesCurve(points=points, draws=found["draws"])
+
+
 def worst_of_first(record: Record, images: int) -> float | None:
     """The share right under the worst attack, of the first so many images."""
     right = record["images"]["worst_right"][:images]

@@ -71,14 +71,15 @@ def attacks(record: Record) -> Table:
         "attack",
         "attacked",
         "broken",
+        "broken per 1,000 gradients",
         "accuracy alone",
         "accuracy after it",
         "NaN or inf. gradients",
         "zero gradients",
         "seconds",
     )
-    clean = record["accuracy"]["clean"]
-    rows: list[Row] = [("none", "", "", interval(clean), interval(clean), "", "", "")]
+    clean = interval(record["accuracy"]["clean"])
+    rows: list[Row] = [("none", "", "", "", clean, clean, "", "", "")]
     for attack in record["attacks"]:
         gradients, alone = attack["gradients"], attack["accuracy_alone"]
         followed = attack["passes"]["backward"] > 0
@@ -87,6 +88,7 @@ def attacks(record: Record) -> Table:
                 attack["name"] + (" (!)" if attack["unreliable"] else ""),
                 str(attack["attacked"]),
                 str(attack["broken"]),
+                yielded(attack),
                 interval(alone) if alone else "",
                 interval(attack["accuracy_after"]),
                 percent(gradients["nan"] + gradients["infinite"]) if followed else "no gradients",
@@ -94,23 +96,43 @@ def attacks(record: Record) -> Table:
                 f"{attack['seconds']:.0f}",
             )
         )
-    worst, every = record["accuracy"]["worst"], record["accuracy"]["worst_on_all_draws"]
-    judged = "worst case, fresh draws" if record["suite"]["draws"] > 1 else "worst case"
-    rows.append((judged, "", "", "", interval(worst), "", "", ""))
-    if record["suite"]["draws"] > 1:
-        rows.append(
-            (
-                f"right on all {record['suite']['draws']} draws",
-                "",
-                "",
-                "",
-                interval(every),
-                "",
-                "",
-                "",
-            )
-        )
+    for name, share in last_words(record):
+        rows.append((name, "", "", "", "", interval(share), "", "", ""))
     return header, rows
+
+
+def yielded(attack: Record) -> str:
+    """How many images an attack broke for a thousand gradients of one image each."""
+    spent = attack["passes"]["backward"]
+    return f"{1000 * attack['broken'] / spent:.3f}" if spent else ""
+
+
+def last_words(record: Record) -> list[tuple[str, dict[str, float]]]:
+    """The verdicts on all attacks together, by name; an early record has fewer."""
+    accuracy, draws = record["accuracy"], record["suite"]["draws"]
+    if draws == 1:
+        return [("worst case", accuracy["worst"])]
+    found = [
+        ("worst case, fresh draws", accuracy["worst"]),
+        (f"right on all {draws} draws", accuracy["worst_on_all_draws"]),
+    ]
+    if "while_optimising" in accuracy:
+        found.append(("right on every pass while optimising", accuracy["while_optimising"]))
+    return found
+
+
+SHOWN_TRIES = (1, 2, 3, 5, 10, 20)
+
+
+def tries(record: Record) -> Table | None:
+    """What is left against an attacker who may submit the worst example again; None where no
+    record of it is."""
+    found = record.get("tries")
+    if not found:
+        return None
+    shown = [number for number in SHOWN_TRIES if number <= found["draws"]]
+    values = tuple(interval(found["accuracy"][number - 1]) for number in shown)
+    return ("tries", *map(str, shown)), [("accuracy", *values)]
 
 
 def diagnostics(record: Record) -> Table:

@@ -67,6 +67,13 @@ def apart(found: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[T
     return evaluated, [certificate_table(certified)] if certified else []
 
 
+def tables_of(record: dict[str, Any]) -> list[Table]:
+    """The tables of one record: attacks, tries where they were counted, diagnostics."""
+    tries = record_tables.tries(record)
+    own = [tries] if tries else []
+    return [record_tables.attacks(record), *own, record_tables.diagnostics(record)]
+
+
 def terminal(found: Sequence[dict[str, Any]]) -> list[str]:
     """The tables of records as lines of text."""
     lines: list[str] = []
@@ -75,8 +82,8 @@ def terminal(found: Sequence[dict[str, Any]]) -> list[str]:
         lines += [*as_text(record_tables.summary(evaluated)), ""]
     for record in evaluated:
         lines += [heading(record), record["verdict"], ""]
-        lines += [*as_text(record_tables.attacks(record)), ""]
-        lines += [*as_text(record_tables.diagnostics(record)), ""]
+        for table in tables_of(record):
+            lines += [*as_text(table), ""]
     for table in certified:
         lines += [certificates.CAPTION, *as_text(table), ""]
     return lines
@@ -88,9 +95,7 @@ def markdown(found: Sequence[dict[str, Any]]) -> str:
     sections = [as_markdown(record_tables.summary(evaluated))] if len(evaluated) > 1 else []
     for record in evaluated:
         sections += [f"## {heading(record)}", record["verdict"]]
-        sections += [
-            as_markdown(make(record)) for make in (record_tables.attacks, record_tables.diagnostics)
-        ]
+        sections += map(as_markdown, tables_of(record))
     for table in certified:
         sections += [f"## {certificates.CAPTION}", as_markdown(table)]
     return "\n\n".join(sections)

@@ -53,18 +53,43 @@ class UNetSettings:
     """Channels of noise that enter each level."""
 
     def __post_init__(self) -> None:
-        wide = len(self.widths) >= 2 and min(self.widths) >= 1
-        check(wide, "widths", "two levels or more of at least one channel", self.widths)
-        same = len(self.blocks) == len(self.widths) and min(self.blocks) >= 0
-        check(same, "blocks", f"a number for each of the {len(self.widths)} widths", self.blocks)
+        check_levels(self.widths, self.blocks)
         check(self.noise >= 1, "noise", "at least 1", self.noise)
 
 
-KINDS: dict[str, type[VAESettings] | type[UNetSettings]] = {
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlowSettings:
+    """kind = "flow": the same network as a flow from noise to the clean image."""
+
+    widths: tuple[int, ...] = (16, 32, 64, 96)
+    """As of the U-Net."""
+    blocks: tuple[int, ...] = (1, 2, 2, 2)
+    """As of the U-Net."""
+    steps: int = 4
+    """Euler's steps from noise to a candidate; each is a pass of the network."""
+
+    def __post_init__(self) -> None:
+        check_levels(self.widths, self.blocks)
+        check(self.steps >= 1, "steps", "at least 1", self.steps)
+
+
+def check_levels(widths: tuple[int, ...], blocks: tuple[int, ...]) -> None:
+    """The levels of a U-Net."""
+    wide = len(widths) >= 2 and min(widths) >= 1
+    check(wide, "widths", "two levels or more of at least one channel", widths)
+    same = len(blocks) == len(widths) and min(blocks) >= 0
+    check(same, "blocks", f"a number for each of the {len(widths)} widths", blocks)
+
+
+KINDS: dict[str, type[VAESettings] | type[UNetSettings] | type[FlowSettings]] = {
     "vae": VAESettings,
     "unet": UNetSettings,
+    "flow": FlowSettings,
 }
 """The settings of each kind that ships; `carso.purifiers.kinds` knows how to build them."""
+
+SMALL: dict[str, dict[str, Any]] = {"vae": {"condition": 256, "latent": 64, "decoder_width": 128}}
+"""Sizes for small images, of the kinds that have no defaults of their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +98,7 @@ class PurifierSettings:
 
     kind: str = "vae"
     """One of `KINDS`, or a class of the user's own as "module:Class"."""
-    own: VAESettings | UNetSettings | Mapping[str, Any]
+    own: VAESettings | UNetSettings | FlowSettings | Mapping[str, Any]
     """The kind's own settings; of a class of the user's own, its keyword arguments."""
     attacks: BatchAttackSettings | None = None
     training: PurifierTrainingSettings | None = None

@@ -29,9 +29,19 @@ def check(condition: bool, key: str, wanted: str, got: object) -> None:
         raise CarsoError(f"{key} must be {wanted}, got {got!r}")
 
 
-def check_step_size(value: float) -> None:
-    """How large it may be depends on the norm: `Scenario` sees to that."""
-    check(value > 0, "attack_step_size", "above 0, on the [0, 1] pixel scale", value)
+def check_step_size(value: float, *, needed: bool) -> None:
+    """How large it may be depends on the norm: `Scenario` sees to that. Where nothing attacks, it
+    may be left out."""
+    valid = value > 0 or (value == 0 and not needed)
+    check(valid, "attack_step_size", "above 0, on the [0, 1] pixel scale", value)
+
+
+def check_sigma(value: float, *, where: str, needed: bool) -> None:
+    """The deviation of Gaussian noise: there where it is needed, and nowhere else."""
+    if needed:
+        check(value > 0, "sigma", f"above 0, on the [0, 1] pixel scale, where {where}", value)
+    else:
+        check(value == 0, "sigma", f"left out but where {where}", value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +49,9 @@ class ClassifierTrainingSettings:
     """[classifier.training]: for those who bring no classifier."""
 
     method: str = "pgd"
-    """"pgd" (Madry et al.), "trades" (Zhang et al.) or "clean"."""
+    """"pgd" (Madry et al.), "trades" (Zhang et al.), "clean", or "noise" (Cohen et al.)."""
+    sigma: float = 0.0
+    """Deviation of the Gaussian noise of "noise", on the [0, 1] pixel scale; nothing is clipped."""
     epochs: int
     batch_size: int = 128
     learning_rate: float = 0.1
@@ -50,7 +62,7 @@ class ClassifierTrainingSettings:
     weight_decay: float = 5e-4
     label_smoothing: float = 0.0
     attack_steps: int = 10
-    attack_step_size: float
+    attack_step_size: float = 0.0
     """Of the training PGD, in the unit of the threat's eps."""
     trades_weight: float = 6.0
     average: float = 0.999
@@ -59,8 +71,9 @@ class ClassifierTrainingSettings:
     """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
 
     def __post_init__(self) -> None:
-        methods, augmentations = ("pgd", "trades", "clean"), AUGMENTATIONS
+        methods, augmentations = ("pgd", "trades", "clean", "noise"), AUGMENTATIONS
         check(self.method in methods, "method", f"one of {methods}", self.method)
+        check_sigma(self.sigma, where='method is "noise"', needed=self.method == "noise")
         check(self.epochs >= 1, "epochs", "at least 1", self.epochs)
         check(self.batch_size >= 2, "batch_size", "at least 2", self.batch_size)
         check(self.learning_rate > 0, "learning_rate", "above 0", self.learning_rate)
@@ -69,7 +82,7 @@ class ClassifierTrainingSettings:
         check(self.weight_decay >= 0, "weight_decay", "at least 0", self.weight_decay)
         check(0 <= self.label_smoothing < 1, "label_smoothing", "in [0, 1)", self.label_smoothing)
         check(self.attack_steps >= 1, "attack_steps", "at least 1", self.attack_steps)
-        check_step_size(self.attack_step_size)
+        check_step_size(self.attack_step_size, needed=self.method in ("pgd", "trades"))
         check(self.trades_weight >= 0, "trades_weight", "at least 0", self.trades_weight)
         check(0 <= self.average < 1, "average", "in [0, 1)", self.average)
         check(self.augment in augmentations, "augment", f"one of {augmentations}", self.augment)
@@ -160,6 +173,10 @@ class HardeningSettings:
     """What is hardened: the paper's "purifier" where there is one, a new one, "scratch", or that of
     another run, by its folder, its shipped name or a weight file. Of that, every tensor is taken
     whose name and shape agree; the others are new."""
+    against: str = "attacks"
+    """"attacks" on the whole defence, or Gaussian "noise" on the images, for certificates."""
+    sigma: float = 0.0
+    """Deviation of that noise, on the [0, 1] pixel scale; nothing is clipped."""
     epochs: int
     batch_size: int = 128
     rate: float = 1e-3
@@ -181,13 +198,13 @@ class HardeningSettings:
     """Epochs at the start in which it only learns to rebuild clean images: before a new purifier
     can do that, the classifier's word on its candidates is confident nonsense."""
     eps_epochs: float = 0.0
-    """Epochs after that over which the radius grows from 0, steps along with it."""
+    """Epochs after that over which the radius grows from 0, steps along with it; so does sigma."""
     temperature: float = 1.0
     """Divides the logits in the training attacks and in the loss, so that no few images that are
     confidently wrong own the gradient; 0: that at which the classifier gives clean validation
     images the greatest likelihood."""
     attack_steps: int = 3
-    attack_step_size: float
+    attack_step_size: float = 0.0
     """Of the training PGD, in the unit of the threat's eps."""
     attack_steps_end: int = 0
     """Steps in the last `end_epochs`, together as long as the others; 0: no more than before."""
@@ -257,7 +274,12 @@ class HardeningSettings:
         check(learns, "reconstruction", "above 0 with reconstruct_epochs", self.reconstruction)
         for key in ("features", "spread", "patience", "anchor"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
-        check_step_size(self.attack_step_size)
+        enemies = ("attacks", "noise")
+        check(self.against in enemies, "against", f"one of {enemies}", self.against)
+        noise = self.against == "noise"
+        check_sigma(self.sigma, where='against is "noise"', needed=noise)
+        check_step_size(self.attack_step_size, needed=not noise)
+        check(not (noise and self.replays), "replays", "0 against noise", self.replays)
         known = self.attack_precision in PRECISIONS
         check(known, "attack_precision", f"one of {PRECISIONS}", self.attack_precision)
         check(self.loss in losses, "loss", f"one of {losses}", self.loss)

@@ -31,6 +31,7 @@ SCHEMAS: dict[str, dict[str, Types]] = {
         "history[]?": dict,
         "bank_seconds?": NUMBER,
         "provenance?": dict,
+        "source?": dict,
     },
     "the description of a defence": {
         "scenario": dict,

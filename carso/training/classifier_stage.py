@@ -17,6 +17,7 @@ from torch import Generator, Tensor, nn
 from carso.attacks.pgd import PGD
 from carso.classifiers.registry import placed
 from carso.data import ImageData
+from carso.defence.noisy_labels import noisy
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.randomness import generator
@@ -26,6 +27,7 @@ from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.epoch_cursor import EpochCursor, batches_in
 from carso.training.loop import FIRST_STEPS, Row
 from carso.training.losses import disagreement_attack, divergence
+from carso.training.noise_accuracy import accuracy_under_noise
 from carso.training.schedules import one_cycle
 
 ATTACKED_VALIDATION_IMAGES = 500
@@ -108,8 +110,9 @@ class ClassifierStage:
     def loss(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
         """The loss of the chosen method, with attacks made against the classifier as it stands."""
         smoothing = self.training.label_smoothing
-        if self.training.method == "clean":
+        if self.training.method in ("clean", "noise"):
             self.classifier.train()
+            images = noisy(images, self.training.sigma, source) if self.training.sigma else images
             return F.cross_entropy(self.learning(images), labels, label_smoothing=smoothing)
         self.classifier.eval()  # the attack must not move the batch-norm statistics
         self.classifier.requires_grad_(False)
@@ -134,16 +137,24 @@ class ClassifierStage:
         return natural + self.training.trades_weight * divergence(logits, self.learning(attacked))
 
     def validate(self) -> Row:
-        """Accuracy of the averaged weights on validation images, clean and under PGD."""
-        count = min(ATTACKED_VALIDATION_IMAGES, len(self.data.validation))
+        """Accuracy of the averaged weights on validation images, clean and under PGD or noise."""
+        validation, sigma = self.data.validation, self.training.sigma
+        count = min(ATTACKED_VALIDATION_IMAGES, len(validation))
+        source = generator(self.seed, self.name, "validation")
+        if self.training.method == "noise":
+            under = accuracy_under_noise(
+                self.averaged, validation.balanced(count), self.device, sigma=sigma, source=source
+            )
+            clean = accuracy(self.averaged, validation, self.device)
+            return {"validation_accuracy": clean, "validation_noise_accuracy": under}
         return {
-            "validation_accuracy": accuracy(self.averaged, self.data.validation, self.device),
+            "validation_accuracy": accuracy(self.averaged, validation, self.device),
             "validation_pgd_accuracy": accuracy_under_pgd(
                 self.averaged,
-                self.data.validation.balanced(count),
+                validation.balanced(count),
                 self.device,
                 threat=self.threat,
-                source=generator(self.seed, self.name, "validation"),
+                source=source,
             ),
         }
 

@@ -28,7 +28,7 @@ from carso.errors import CarsoError, CarsoTypeError
 from carso.purifiers.base import TrainablePurifier
 from carso.purifiers.checks import refuse_no_purifier
 from carso.scenario import parser
-from carso.scenario.purifier_settings import KINDS
+from carso.scenario.purifier_settings import KINDS, SMALL
 from carso.storage.files import check_writable
 from carso.threats.norms import DEFAULT, threat_of
 from carso.threats.threat import Threat
@@ -110,8 +110,7 @@ def fit(
         arguments.whole(key, value, least=1)
         for key, value in (("epochs", epochs), ("samples", samples), ("batch_size", batch_size))
     )
-    if arguments.text("kind", kind) == "vae":
-        shape = {"condition": 256, "latent": 64, "decoder_width": 128, **shape}
+    shape = {**SMALL.get(arguments.text("kind", kind), {}), **shape}
     if kind in KINDS:
         own = [field.name for field in fields(KINDS[kind])]
         arguments.refuse_unknown("fit", shape, [*inspect.signature(fit).parameters, *own])

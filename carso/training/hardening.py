@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from pytorch_optimizer import RAdam
-from torch import Tensor
+from torch import Generator, Tensor
 
 from carso.classifiers.frozen import Frozen
-from carso.data import ImageData
+from carso.data import ImageData, Split
 from carso.defence.defence import Carso
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
@@ -27,12 +27,14 @@ from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
 from carso.scenario.training_settings import HardeningSettings
 from carso.threats.threat import Threat
+from carso.training.accuracies import accuracy
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented
 from carso.training.epoch_cursor import EpochCursor
 from carso.training.hardening_update import HardeningUpdate
 from carso.training.loop import Row
 from carso.training.mixing import cut_mixed
+from carso.training.noise_accuracy import accuracy_under_noise
 from carso.training.temperature import fitted_temperature
 from carso.training.validation_attack import judged
 
@@ -147,13 +149,14 @@ class HardeningStage(HardeningUpdate):
         }
 
     def validate(self) -> Row:
-        """Accuracy of the averaged weights, clean and under an attack on the whole defence; the
-        weights are kept if no earlier ones did better under attack."""
+        """Accuracy of the averaged weights, clean and under an attack on the whole defence, or
+        under noise; the weights are kept if no earlier ones did better there."""
         row: Row = self.processes.broadcast(self.measured() if self.processes.is_first else None)
-        adaptive = row["validation_adaptive_accuracy"]
-        self.waited = 0 if adaptive > self.best_accuracy else self.waited + 1
-        if adaptive >= self.best_accuracy:  # of equals the later, which has learned longer
-            self.best_accuracy = adaptive
+        noise = self.hardening.against == "noise"
+        found = row["validation_noise_accuracy" if noise else "validation_adaptive_accuracy"]
+        self.waited = 0 if found > self.best_accuracy else self.waited + 1
+        if found >= self.best_accuracy:  # of equals the later, which has learned longer
+            self.best_accuracy = found
             self.best = {k: v.clone() for k, v in self.averaged.state_dict().items()}
         return row
 
@@ -162,6 +165,8 @@ class HardeningStage(HardeningUpdate):
         count = min(self.hardening.validation_images, len(self.data.validation))
         source = generator(self.seed, self.name, "validation")
         self.judged.seed(self.seed)
+        if self.hardening.against == "noise":
+            return self.measured_under_noise(self.data.validation.balanced(count), source)
         accuracy, adaptive = judged(
             self.judged,
             self.data.validation.balanced(count),
@@ -170,6 +175,16 @@ class HardeningStage(HardeningUpdate):
             source=source,
         )
         return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
+
+    def measured_under_noise(self, split: Split, source: Generator) -> Row:
+        """The accuracy without noise, and that of single candidates under it."""
+        sigma = self.hardening.sigma
+        return {
+            "validation_accuracy": accuracy(self.judged, split, self.device),
+            "validation_noise_accuracy": accuracy_under_noise(
+                self.judged, split, self.device, sigma=sigma, source=source
+            ),
+        }
 
     def result(self) -> TrainablePurifier:
         """The purifier of the best epoch."""

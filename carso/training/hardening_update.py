@@ -1,4 +1,5 @@
-"""What hardening does with a batch: attack the whole defence, and one step of the purifier.
+"""What hardening does with a batch: attack the whole defence (`hardening_attack.py`), and one step
+of the purifier.
 
 The loss is of the logits of one candidate per attacked image, over a temperature, plus a little of
 the reconstruction of the clean image.
@@ -6,7 +7,6 @@ the reconstruction of the clean image.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -14,67 +14,28 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 from torch.optim import Optimizer
 
-from carso.attacks.pgd import PGD
 from carso.classifiers.frozen import Frozen
-from carso.data import ImageData
 from carso.defence.aggregation import join
-from carso.defence.defence import Carso
-from carso.distributed.processes import Processes
-from carso.machine.timing import ratio
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
-from carso.randomness import SHARE, Share, generator, only
-from carso.scenario.training_settings import HardeningSettings
-from carso.threats.threat import Threat
 from carso.training.classifier_stage import average
-from carso.training.epoch_cursor import batches_in
+from carso.training.hardening_attack import HardeningAttack
 from carso.training.loop import FIRST_STEPS
-from carso.training.losses import (
-    alikeness,
-    disagreement_attack,
-    divergence,
-    feature_distance,
-    margin_attack,
-)
+from carso.training.losses import alikeness, divergence, feature_distance
 from carso.training.mixing import leads, mostly
 from carso.training.schedules import one_cycle
 from carso.training.weight_perturbation import Weights, climbed, put_back
 
-MEASURED_IMAGES = 16
-"""Of the short attacks that find out which precision is faster."""
 
-
-class HardeningUpdate:
+class HardeningUpdate(HardeningAttack):
     """The updates of a hardening, whose state is that of its `HardeningStage`."""
 
-    name = "hardening"
-    data: ImageData
-    hardening: HardeningSettings
-    threat: Threat
-    seed: int
-    device: torch.device
-    epochs: int
-    processes: Processes
     final_classifier: Frozen | None
-    purifier: TrainablePurifier
-    """The one that learns."""
     learning: TrainablePurifier
-    """The same, for passes whose gradients are those of all processes."""
+    """The same as the purifier, for passes whose gradients are those of all processes."""
     averaged: TrainablePurifier
-    defence: Carso
-    """Around the one that learns, with one candidate."""
     optimiser: Optimizer
-    temperature: float
-    precision: str
-    step: int
     first_losses: list[float]
-
-    def steps(self) -> int:
-        return batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
-
-    def updates_in(self, epochs: float) -> float:
-        """How many optimiser steps so many epochs have."""
-        return epochs * self.steps() * max(1, self.hardening.replays)
 
     def passes(self, count: int) -> int:
         """Gradients through the whole defence that a batch of `count` images costs at present."""
@@ -86,17 +47,6 @@ class HardeningUpdate:
         perturbed = self.hardening.weight_perturbation > 0  # the loss is then taken twice
         attacked = count - self.left_clean(count)
         return self.attack_steps() * attacked + (1 + both) * (1 + perturbed) * count
-
-    def left_clean(self, count: int) -> int:
-        """How many images of a batch are not attacked."""
-        return math.floor(self.hardening.clean_share * count)
-
-    def attack_steps(self) -> int:
-        """Of the coming attack; in the last epochs there may be more."""
-        settings = self.hardening
-        if self.step < self.updates_in(self.epochs - settings.end_epochs):
-            return settings.attack_steps
-        return settings.attack_steps_end or settings.attack_steps
 
     def updates(
         self, images: Tensor, labels: Tensor, source: Generator, *, weight: float
@@ -214,83 +164,6 @@ class HardeningUpdate:
         if len(self.first_losses) < FIRST_STEPS:
             self.first_losses.append(float(found[0]))
         return found.cpu()
-
-    def some_attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
-        """The images, but for those that are left clean, under attack. The first of a batch are;
-        of many processes each has its part of both."""
-        share = SHARE.get() or Share(slice(None), len(images))
-        clean = self.left_clean(share.total)
-        if not clean:
-            return self.attacked(images, labels, source)
-        chosen = (share.numbers() >= clean).nonzero().flatten()
-        # A process with no image to attack draws along with the others all the same.
-        worked = chosen if len(chosen) else torch.tensor([0])
-        with only(worked, len(images)):
-            found = self.attacked(images[worked], labels[worked], source)
-        mixed = images.clone()
-        if len(chosen):
-            mixed[chosen] = found
-        return mixed
-
-    def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
-        """The images, attacked through a view of the defence as it stands."""
-        self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
-        settings, threat = self.hardening, self.threat_now()
-        scores = self.defence.view(settings.view)
-
-        def view(images: Tensor) -> Tensor:
-            return scores(images) / self.temperature  # type: ignore[no-any-return]
-
-        steps = self.attack_steps()
-        size = settings.attack_step_size * threat.eps / self.training_threat.eps
-        size *= settings.attack_steps / steps
-        low = self.precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
-            if settings.loss == "trades":
-                return disagreement_attack(
-                    view, images, threat=threat, steps=steps, step_size=size, generator=source
-                )
-            if settings.attack_loss == "margin":
-                return margin_attack(
-                    view,
-                    images,
-                    labels,
-                    threat=threat,
-                    steps=steps,
-                    step_size=size,
-                    generator=source,
-                )
-            attack = PGD(steps=steps, step_size=size)
-            return attack(view, images, labels, threat=threat, generator=source)
-
-    def low_over_full(self) -> float:
-        """The time of a training attack in bfloat16 over that in float32, here and now."""
-        images, labels = self.data.train.batch(slice(MEASURED_IMAGES))
-        images, labels = images.to(self.device), labels.to(self.device)
-
-        def attack(precision: str) -> None:
-            self.precision = precision
-            source = generator(self.seed, self.name, "precision")
-            self.attacked(images, labels, source).sum().item()  # a GPU is waited for
-
-        return ratio(lambda: attack("float32"), lambda: attack("bfloat16"), turns=3)
-
-    @property
-    def rebuilding(self) -> bool:
-        """Whether it still learns nothing but to rebuild clean images."""
-        return self.step < self.updates_in(self.hardening.reconstruct_epochs)
-
-    @property
-    def training_threat(self) -> Threat:
-        own = self.hardening.eps
-        return self.threat.with_eps(own) if own else self.threat
-
-    def threat_now(self) -> Threat:
-        """The ball of the training attacks, which grows over the first epochs where asked."""
-        growing = self.updates_in(self.hardening.eps_epochs)
-        grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
-        share = min(1.0, max(1.0, grown) / growing) if growing else 1.0  # measured before it grows
-        return self.training_threat.scaled(share)
 
     def loss(
         self, images: Tensor, attacked: Tensor, labels: Tensor

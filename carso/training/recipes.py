@@ -40,6 +40,8 @@ def hardening_of_file(
     eps: float | None = None,
     norm: str = "",
     epochs: int | None = None,
+    against: str = "",
+    sigma: float | None = None,
     start: str = "",
 ) -> Scenario:
     """What `carso harden` trains: `scenario`'s purifier around the classifier in a file."""
@@ -48,13 +50,33 @@ def hardening_of_file(
     code = classifier.suffix == ".py"
     if code and not layers:
         layers = AUTO
-    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-    if start:
-        changes["start"] = start
+    asked = {
+        "epochs": epochs,
+        "against": against or None,
+        "sigma": sigma,
+        "start": start or None,
+    }
+    changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     threat = threat_asked(scenario.threat, norm, eps)
     name = classifier.stem if code else f"{scenario.name}-hardened"
     scenario = replace(scenario, classifier=settled(scenario.classifier, classifier))
     return hardening_scenario(scenario, name=name, layers=layers, threat=threat, **changes)
+
+
+def with_sigma(scenario: Scenario, sigma: float) -> Scenario:
+    """`scenario` with another deviation of the Gaussian noise, wherever it trains on some."""
+    training, hardening = scenario.classifier.training, scenario.hardening
+    noisy = [stage is not None and stage.sigma > 0 for stage in (training, hardening)]
+    if not any(noisy):
+        raise CarsoError(
+            f"--sigma is for a scenario that trains on noise, and {scenario.name} does not"
+        )
+    if training is not None and noisy[0]:
+        classifier = replace(scenario.classifier, training=replace(training, sigma=sigma))
+        scenario = replace(scenario, classifier=classifier)
+    if hardening is not None and noisy[1]:
+        scenario = replace(scenario, hardening=replace(hardening, sigma=sigma))
+    return scenario
 
 
 def hardening_scenario(

@@ -20,6 +20,7 @@ from carso.defence.layers import layers_for
 from carso.defence.on_disk import describe, in_use, purifier_of
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
+from carso.errors import CarsoError
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.purifiers.base import TrainablePurifier
 from carso.scenario.purifier_settings import KINDS
@@ -45,9 +46,13 @@ def train(
     check_accuracy: bool = True,
     processes: Processes = ALONE,
     checkpoint_minutes: float = loop.CHECKPOINT_MINUTES,
-) -> Carso:
+    classifier_only: bool = False,
+) -> Carso | None:
     """The scenario's defence: its classifier (or the one in the file `given`), its purifier,
-    hardened. A classifier that is brought must know the images, unless `check_accuracy` is off."""
+    hardened. A classifier that is brought must know the images, unless `check_accuracy` is off.
+    With `classifier_only` the training ends after the classifier: None."""
+    if classifier_only and given is not None:
+        raise CarsoError("--classifier-only trains a classifier: leave --classifier out")
     if given is None and scenario.classifier.kind in installed():
         given = installed_file(scenario.classifier.kind)
     scenario = replace(scenario, classifier=settled(scenario.classifier, given))
@@ -75,7 +80,7 @@ def train(
         return train_stages(
             scenario, data, folder, classifier, description,
             device=device, display=display, given=given, processes=processes,
-            minutes=checkpoint_minutes,
+            minutes=checkpoint_minutes, classifier_only=classifier_only,
         )  # fmt: skip
 
 
@@ -91,7 +96,8 @@ def train_stages(
     given: Path | None,
     processes: Processes,
     minutes: float,
-) -> Carso:
+    classifier_only: bool,
+) -> Carso | None:
     """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
         files.clear_left_over(folder)
@@ -102,6 +108,8 @@ def train_stages(
         )
     elif processes.is_first:
         keep_given(folder, classifier, given)
+    if classifier_only:
+        return None
     frozen = registry.placed(freeze(classifier), device)
     purifier: TrainablePurifier | None = None
     if scenario.purifier.training is not None:

@@ -53,7 +53,7 @@ def test_a_stopped_one_goes_on_to_the_same_record(
 
     def stopping(votes: Votes, draws: int) -> Tensor:
         calls[0] += 1
-        if calls[0] == 8:
+        if calls[0] == 14:  # the first six measure how fast it is
             raise KeyboardInterrupt
         return count(votes, draws)
 
@@ -96,4 +96,51 @@ def test_other_settings_do_not_take_up_what_was_begun(tmp_path: Path) -> None:
     (tmp_path / "record.parts").mkdir()
     (tmp_path / "record.parts" / "settings.json").write_text('{"smoothing": 1}', encoding="utf-8")
     with pytest.raises(CarsoError, match="unfinished"):
-        certify(Brightness(), *some_images(), **SETTINGS, out=path)
+        certify(Brightness(), *some_images(), **SETTINGS, out=path, again=True)
+
+
+def test_a_finished_one_is_not_made_again_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    first = certify(Brightness(), *some_images(), **SETTINGS, out=path)
+    written = path.stat().st_mtime_ns
+    assert certify(Brightness(), *some_images(), **SETTINGS, out=path) == first
+    assert path.stat().st_mtime_ns == written
+    certify(Brightness(), *some_images(), **SETTINGS, out=path, again=True)
+    assert path.stat().st_mtime_ns != written
+
+
+def test_a_record_of_others_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    certify(Brightness(), *some_images(), **SETTINGS, out=path)
+    before = path.read_bytes()
+    for again in (False, True):
+        with pytest.raises(CarsoError, match="holds certificates with other smoothing"):
+            certify(
+                Brightness(), *some_images(), **{**SETTINGS, "sigma": 1.0}, out=path, again=again
+            )
+    assert path.read_bytes() == before
+
+
+def test_the_record_says_how_fast_it_was() -> None:
+    found = certify(Brightness(), *some_images(), **SETTINGS)["provenance"]
+    assert found["draws_per_second"] > 0
+    assert 0 < found["share_of_plain_passes"] < 2
+
+
+def test_labels_that_the_model_does_not_know_are_refused() -> None:
+    images, labels = some_images()
+    with pytest.raises(CarsoError, match="labels must be class numbers from 0 to 1"):
+        certify(Brightness(), images, labels + 1, **SETTINGS)
+
+
+def test_progress_counts_what_is_left(tmp_path: Path) -> None:
+    said: list[tuple[str, int]] = []
+    done: list[int] = []
+
+    def counted(what: str, total: int) -> Any:
+        said.append((what, total))
+        return done.append
+
+    certify(Brightness(), *some_images(), **SETTINGS, counted=counted)
+    assert said == [("certificates", 6)]
+    assert sum(done) == 6

@@ -99,7 +99,7 @@ def test_demo_writes_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_p
     code, out, _ = run(capsys, "demo", "--out", tmp_path, "--images", "10", "--json")
     found = json.loads(out)
     assert code == 0
-    robust, published, adaptive, hardened, clean, retrofit = found["records"]
+    clean, retrofit, robust, published, adaptive, hardened = found["records"]
     assert robust["subject"]["kind"] == clean["subject"]["kind"] == "classifier"
     assert published["unreliable"]
     assert published["attacks"][-1]["gradients"]["nan"] > 0.9

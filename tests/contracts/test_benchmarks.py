@@ -23,6 +23,12 @@ def test_recorded_ratios_are_within_their_bounds() -> None:
     assert record["start_up"]["help_seconds"] < 0.5
 
 
+def test_the_page_answers_within_two_seconds_of_a_core() -> None:
+    record = json.loads((ROOT / "docs/results/benchmarks.json").read_text(encoding="utf-8"))
+    for aim in ("classifier", "defence"):
+        assert 0 < record["play"][aim]["processor_seconds"] < 2
+
+
 def printed(name: str, *words: str) -> Any:
     """What a benchmark prints as JSON."""
     command = [sys.executable, f"benchmarks/{name}.py", *words, "--json"]
@@ -56,6 +62,17 @@ def test_eot_benchmark_runs() -> None:
 def test_training_benchmark_runs() -> None:
     found = printed("train_step", "--steps", "1", "--batch", "8")
     assert found["regenerating_over_with_bank"] > 1
+
+
+def test_the_unet_does_not_grow_with_the_image() -> None:
+    record = json.loads((ROOT / "docs/results/benchmarks.json").read_text(encoding="utf-8"))
+    sizes: dict[str, dict[int, int]] = {"vae": {}, "unet": {}}
+    for row in record["sides"]["rows"]:
+        sizes[row["kind"]][row["side"]] = row["parameters"]
+        assert row["kind"] == "vae" or row["mib"] > 0
+    assert list(sizes["unet"]) == list(sizes["vae"]) == [32, 64, 128, 224]
+    assert len(set(sizes["unet"].values())) == 1
+    assert sizes["vae"][224] > 10 * sizes["vae"][32]
 
 
 def test_hardening_benchmark_runs() -> None:

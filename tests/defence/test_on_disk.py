@@ -62,3 +62,28 @@ def test_an_edited_description_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(table))
     with pytest.raises(CarsoError, match="damaged or was edited"):
         carso.load(folder)
+
+
+def without_classifier(folder: Path) -> Path:
+    """A defence whose classifier somebody else has."""
+    found = copied("fashion-retrofit-unet", folder)
+    (found / "classifier.safetensors").unlink()
+    note = files.read_json(found / "classifier.json")
+    note["source"] = {"name": "theirs.pt", "sha256": "0" * 64}
+    files.write_json(found / "classifier.json", note)
+    return found
+
+
+def test_a_classifier_that_is_not_in_the_folder_is_given_by_who_has_it(tmp_path: Path) -> None:
+    whole = carso.load("fashion-retrofit-unet", seed=0)
+    folder, images = without_classifier(tmp_path), torch.rand(4, 1, 28, 28)
+    with pytest.raises(CarsoError, match=r"fetch theirs\.pt and give it, by --classifier FILE"):
+        carso.load(folder)
+    loaded = carso.load(folder, classifier=whole.classifier, seed=0)
+    torch.testing.assert_close(loaded(images), whole(images), rtol=0, atol=0)
+
+
+def test_another_classifier_is_not_taken_for_it(tmp_path: Path) -> None:
+    other = carso.load("fashion").classifier
+    with pytest.raises(CarsoError, match=r"other weights than .* come from theirs\.pt"):
+        carso.load(without_classifier(tmp_path), classifier=other)

@@ -34,7 +34,7 @@ HARDER = HARDENING.replace("epochs = 1", "epochs = 3\nrate = 0.01" + OPTIONS)
 TOLERANCE = {"classifier": 2e-4, "purifier": 2e-4, "hardening": 1e-3}
 """RAdam moves from its sixth step on, so the last losses tell whether gradients were summed."""
 STAGES = tuple(TOLERANCE)
-PATIENCE = 240
+PATIENCE = 900
 EPOCHS = 20
 """Enough to be killed among them."""
 

@@ -143,7 +143,7 @@ def folder(given: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -
         for rank in map(str, range(COUNT))
     ]
     for process in started:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=900)
         assert process.returncode == 0, said
         assert not said  # no library's warning either
     return place

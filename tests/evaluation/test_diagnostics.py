@@ -1,6 +1,6 @@
 """Diagnostics catch planted defects, and leave a healthy model in peace."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from carso import data
 from carso.attacks.apgd import APGD
 from carso.defence.defence import Carso
 from carso.evaluation.attacked_model import AttackedDefence, AttackedView
-from carso.evaluation.diagnostics.candidates import precision
+from carso.evaluation.diagnostics.candidates import by_samples, precision
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import coarse, gradients, health, reasons_against
 from carso.evaluation.evaluation import Evaluation
@@ -83,6 +83,27 @@ def test_a_plain_classifier_has_no_candidates_and_no_aggregation(
     record = evaluated(classifier, images, labels)
     assert diagnosis(record, "diversity")["ok"] is None
     assert diagnosis(record, "precision")["ok"] is None
+
+
+def test_the_worth_of_fewer_candidates_is_that_of_all_groups_of_so_many() -> None:
+    """Three of five candidates are right, by leads of 1; the others are wrong by one of 4."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    defence = Carso(network, OneColour(), samples=5, aggregation="mean-logits")
+    leads = torch.tensor([1.0, -4.0, 1.0, 1.0, -4.0])
+    logits = torch.stack([leads, torch.zeros(5)], dim=1).unsqueeze(1)  # (N, 1, K)
+    found = by_samples(defence, logits, torch.tensor([0]))
+    # Pairs: (1, -4), (1, 1); the fifth has none. Fours: the first.
+    assert found == {"1": 0.6, "2": 0.5, "4": 0.0}
+
+
+class OneColour:
+    """A purifier of images that are all alike."""
+
+    layers = ("0",)
+    image_shape = (1, 2, 2)
+
+    def sample(self, activations: Sequence[Tensor], samples: int, _: torch.Generator) -> Tensor:
+        return torch.full((samples, len(activations[0]), 1, 2, 2), 0.5)
 
 
 # Planted defects.

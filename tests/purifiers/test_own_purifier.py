@@ -100,7 +100,7 @@ def test_a_module_or_a_class_that_is_not_there_is_one_clear_line(
 def test_a_kind_that_is_not_known_is_refused_where_it_stands(place: Path) -> None:
     path = place / "small_purifier.toml"
     path.write_text(path.read_text().replace("small_purifier:SmallPurifier", "gan"))
-    with pytest.raises(CarsoError, match=r"line \d+: kind must be one of 'vae', 'unet' or"):
+    with pytest.raises(CarsoError, match=r"line \d+: kind must be one of 'vae', 'unet', 'flow' or"):
         parser.read(str(path))
 
 

@@ -65,9 +65,38 @@ def written(tmp_path: Path, *records: dict[str, Any]) -> list[Path]:
 def test_the_table_has_a_column_per_record_and_a_line_per_radius() -> None:
     header, rows = certificate_table([certificate(), certificate("other")])
     assert header == ("", "net, sigma = 0.25", "other, sigma = 0.25")
-    assert [row[0] for row in rows[-4:]] == [f"L2 radius {at}" for at in ("0", "0.25", "0.5", "1")]
+    assert [row[0] for row in rows[-4:]] == [
+        "L2 radius 0",
+        "L2 radius 0.25 (Linf 0.083)",  # nine numbers: a third
+        "L2 radius 0.5 (Linf 0.17)",
+        "L2 radius 1 (Linf 0.33)",
+    ]
     assert [row[1][:5] for row in rows[-4:]] == ["0.600", "0.400", "0.200", "0.000"]
     assert all(len(row) == 3 for row in rows)
+
+
+def with_sigma(name: str, sigma: float) -> dict[str, Any]:
+    made = certificate(name)
+    return {**made, "smoothing": {**made["smoothing"], "sigma": sigma}}
+
+
+def test_many_records_have_a_line_each_and_are_told_apart_in_the_plot() -> None:
+    records = [with_sigma(name, sigma) for name in ("a", "b") for sigma in (0.25, 1.0)]
+    header, rows = certificate_table(records)
+    assert header[0] == ""
+    assert header[-1] == "L2 radius 1 (Linf 0.33)"
+    assert [row[0] for row in rows] == [
+        f"{name}, sigma = {sigma}" for name in "ab" for sigma in ("0.25", "1")
+    ]
+    assert [row[-3][:5] for row in rows] == ["0.400"] * 4
+    curves = certified_plot(records).curves
+    assert [(curve.style, curve.thickness) for curve in curves] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [curve.thickness for curve in certified_plot(records[::2]).curves] == [1, 1]
+
+
+def test_images_of_two_sizes_have_no_common_linf_radius() -> None:
+    _, rows = certificate_table([certificate(), certificate(pixels=16)])
+    assert [row[0] for row in rows[-2:]] == ["L2 radius 0.5", "L2 radius 1"]
 
 
 @pytest.mark.parametrize("widest", [0.004, 0.63, 1.7, 30.0, 900.0])

@@ -257,6 +257,24 @@ def test_the_threat_is_found_on_the_rounded_axis() -> None:
     assert curve.threat == 0.5
 
 
+def test_tries_are_drawn_where_they_were_counted() -> None:
+    assert "One try or many" not in read(record()).text
+    curve = [share(0.9 / number) for number in range(1, 21)]
+    found = read(record(tries={"draws": 20, "accuracy": curve}))
+    assert "One try or many" in found.text
+    labels = [tag["aria-label"] or "" for _, tag in found.tags if "aria-label" in tag]
+    (said,) = [label for label in labels if label.startswith("Accuracy against the number")]
+    assert "0.900 at 1, 0.450 at 2" in said
+    assert said.endswith("at 20")
+
+
+def test_the_verdict_while_optimising_is_a_bar() -> None:
+    new = record()
+    new["accuracy"] = {**new["accuracy"], "while_optimising": share(0.125)}
+    assert "judged while optimising" in read(new).text
+    assert "judged while optimising" not in read(record()).text
+
+
 def test_no_curve_no_plot() -> None:
     assert "Accuracy against eps" not in read(record(diagnostics=[])).text
 

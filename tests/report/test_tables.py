@@ -137,6 +137,34 @@ def test_attacks_one_by_one() -> None:
     assert column(table, "zero gradients")[1:4] == ["0.0%", "<0.1%", ""]
 
 
+def test_broken_images_are_set_against_the_gradients_that_they_took() -> None:
+    spent = attack(broken=3, passes={"forward": 10, "backward": 1500})
+    free = attack(name="blind", passes={"forward": 10, "backward": 0})
+    table = record_tables.attacks(record(attacks=[spent, free]))
+    assert column(table, "broken per 1,000 gradients")[1:3] == ["2.000", ""]
+
+
+def test_both_verdicts_stand_side_by_side_where_a_record_has_them() -> None:
+    new = record()
+    new["accuracy"] = {**new["accuracy"], "while_optimising": share(0.125)}
+    names = column(record_tables.attacks(new), "attack")
+    assert names[-3:] == [
+        "worst case, fresh draws", "right on all 2 draws", "right on every pass while optimising",
+    ]  # fmt: skip
+    assert column(record_tables.attacks(new), "accuracy after it")[-1].startswith("0.125")
+
+
+def test_tries_are_a_table_where_they_were_counted() -> None:
+    assert record_tables.tries(record()) is None
+    curve = [share(1 / number) for number in range(1, 21)]
+    table = record_tables.tries(record(tries={"draws": 20, "accuracy": curve}))
+    assert table is not None
+    assert table[0] == ("tries", "1", "2", "3", "5", "10", "20")
+    assert [cell[:5] for cell in table[1][0][1:]] == [
+        "1.000", "0.500", "0.333", "0.200", "0.100", "0.050",
+    ]  # fmt: skip
+
+
 def test_one_draw_needs_no_second_worst_case() -> None:
     table = record_tables.attacks(record(suite={"name": "quick", "draws": 1}))
     assert column(table, "attack")[-1] == "worst case"

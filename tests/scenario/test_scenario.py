@@ -110,12 +110,18 @@ def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
     assert names() == [
         "cifar10",
         "cifar10-resnet18-retrofit",
+        "cifar10-resnet20-certified",
         "cifar10-resnet20-retrofit",
         "cifar10-small",
         "cifar100",
+        "convex-anchored-unet",
         "fashion",
+        "fashion-anchored-unet",
+        "fashion-certified",
+        "fashion-flow",
         "fashion-retrofit",
         "fashion-retrofit-unet",
+        "fashion-unet",
         "tinyimagenet",
     ]
 

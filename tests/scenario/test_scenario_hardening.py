@@ -116,7 +116,13 @@ def test_every_setting_of_hardening_changes_the_identity() -> None:
         "attack_precision": "bfloat16",
         "attack_loss": "margin",
     }
+    noise = replace(scenario, hardening=replace(own, against="noise", sigma=0.5))
+    louder = replace(scenario, hardening=replace(own, against="noise", sigma=0.75))
+    found = [distinct(one) for one in (scenario, noise, louder)]
+    assert all(found.count(one) == 1 for one in found)
     for entry in fields(HardeningSettings):
+        if entry.name in ("against", "sigma"):
+            continue  # they only go together: see above
         value = getattr(own, entry.name)
         other = others.get(entry.name, value + 1 if isinstance(value, int) else 0.75)
         changed = replace(scenario, hardening=replace(own, **{entry.name: other}))
@@ -144,12 +150,18 @@ def test_the_papers_attacks_and_training_come_together(left_out: str) -> None:
     assert "training" in message
 
 
-@pytest.mark.parametrize("key", ["epochs", "attack_step_size"])
-def test_a_missing_key_is_named(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("epochs", "hardening lacks the key 'epochs'"),
+        ("attack_step_size", "attack_step_size must be above 0"),
+    ],
+)
+def test_a_missing_key_is_named(key: str, says: str) -> None:
     lines = [line for line in HARDENING.splitlines() if not line.startswith(f"{key} =")]
     text = TOP + "\n".join(lines)
     message = mistake(text)
-    assert f"line {line_of(text, '[hardening]')}: hardening lacks the key {key!r}" in message
+    assert f"line {line_of(text, '[hardening]')}: {says}" in message
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from carso.data import ImageData
 from carso.errors import CarsoError
 from carso.scenario.parser import parse
 from carso.storage import files
-from carso.training import hardening_update
+from carso.training import hardening_attack
 from carso.training.attack_precision import FILE, settled_precision
 from carso.training.hardening import HardeningStage
 from carso.training.scenario_stages import hardening_stage
@@ -70,10 +70,10 @@ def test_a_stage_attacks_in_the_precision_that_its_identity_names(
     share: float,
     wanted: str,
 ) -> None:
-    monkeypatch.setattr(hardening_update, "ratio", lambda plain, other, turns: share)
+    monkeypatch.setattr(hardening_attack, "ratio", lambda plain, other, turns: share)
     first = stage()
     assert first.precision == first.identity["attacks"] == wanted
-    monkeypatch.setattr(hardening_update, "ratio", lambda plain, other, turns: never())
+    monkeypatch.setattr(hardening_attack, "ratio", lambda plain, other, turns: never())
     assert stage().identity == first.identity
 
 

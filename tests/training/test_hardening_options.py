@@ -168,7 +168,7 @@ def test_the_last_epochs_have_more_steps_of_the_same_length_together(
         seen.append((given["steps"], given["step_size"]))
         return margin_attack(model, images, labels, **given)
 
-    monkeypatch.setattr("carso.training.hardening_update.margin_attack", listening)
+    monkeypatch.setattr("carso.training.hardening_attack.margin_attack", listening)
     settings = {"attack_loss": "margin", "attack_steps_end": 6, "end_epochs": 1.5}
     stage = new_stage(**settings)  # four epochs of three steps; two steps of 0.06
     passes = []

@@ -13,7 +13,7 @@ from carso.data import ImageData
 from carso.errors import CarsoError
 from carso.threats.l2 import L2
 from carso.threats.threat import Threat
-from carso.training import hardening_update, losses
+from carso.training import hardening_attack, losses
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Threat, Tensor]]:
     """The threats of the attacks of hardening, and how far each of them went."""
     found: list[tuple[Threat, Tensor]] = []
 
-    class Watched(hardening_update.PGD):  # type: ignore[misc, name-defined]
+    class Watched(hardening_attack.PGD):  # type: ignore[misc, name-defined]
         def __call__(self, model: Any, images: Tensor, labels: Tensor, **named: Any) -> Tensor:
             attacked = super().__call__(model, images, labels, **named)
             found.append((named["threat"], named["threat"].distance(attacked, images)))
@@ -31,7 +31,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Threat, Tensor]]:
         found.append((threat, threat.distance(adversarial, images)))
         return verified(adversarial, images, threat)
 
-    monkeypatch.setattr(hardening_update, "PGD", Watched)
+    monkeypatch.setattr(hardening_attack, "PGD", Watched)
     monkeypatch.setattr(losses, "verified", watched)
     return found
 

@@ -31,12 +31,11 @@ def diversity(context: DiagnosticContext) -> Diagnosis:
     gain = together - alone
     worth = "worth more than one" if gain > slack(context.count) else "worth no more than one"
     kl = context.training_kl
-    posterior = "not recorded" if kl is None else f"{kl:.3f} nats"
+    learnt = "" if kl is None else f"; KL of the posterior after training: {kl:.3f} nats"
     words = (
         f"On the worst examples {samples} samples are {worth}: together they label {together:.3f} "
         f"right, one alone {alone:.3f}. Candidates differ by {deviation:.4f} per pixel; their "
-        f"labels differ on {percent(disagreeing)} of the images; KL of the posterior after "
-        f"training: {posterior}."
+        f"labels differ on {percent(disagreeing)} of the images{learnt}."
     )
     return Diagnosis(
         name="diversity",
@@ -48,9 +47,22 @@ def diversity(context: DiagnosticContext) -> Diagnosis:
             "disagreeing": disagreeing,
             "together": together,
             "alone": alone,
+            "by_samples": by_samples(defence, found.aggregated, labels),
             "posterior_kl": kl,
         },
     )
+
+
+def by_samples(defence: Carso, aggregated: Tensor, labels: Tensor) -> dict[str, float]:
+    """What 1, 2, 4, ... of these candidates would have labelled right, averaged over all groups of
+    so many among them; `aggregated` are their logits (N, B, K)."""
+    shares, size = {}, 1
+    while size <= len(aggregated):
+        groups = [group for group in torch.split(aggregated, size) if len(group) == size]
+        right = [(defence.aggregate(group).argmax(dim=1) == labels).double() for group in groups]
+        shares[str(size)] = float(torch.stack(right).mean())
+        size *= 2
+    return shares
 
 
 def precision(context: DiagnosticContext) -> Diagnosis:

@@ -6,7 +6,8 @@ size, so one set of weights serves images of any size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch.nn.functional as F
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 Size = tuple[int, int]
 """Height and width."""
+Norm = Callable[[int], nn.Module]
+"""What makes a normalisation of so many channels."""
 
 
 def level_sizes(size: Size, levels: int) -> list[Size]:
@@ -28,10 +31,18 @@ def level_sizes(size: Size, levels: int) -> list[Size]:
 class UNet(nn.Module):
     """Features at every level to one image: down with what enters on the way, up with skips."""
 
-    def __init__(self, channels: int, *, widths: Sequence[int], blocks: Sequence[int]) -> None:
+    def __init__(
+        self,
+        channels: int,
+        *,
+        widths: Sequence[int],
+        blocks: Sequence[int],
+        norm: Norm = nn.BatchNorm2d,
+    ) -> None:
         """`widths` are the channels of each level, `blocks` its residual blocks on the way down and
         again on the way up."""
         super().__init__()
+        stack = partial(residuals, norm=norm)
         pairs = list(pairwise(widths))
         self.encoders = nn.ModuleList(map(stack, widths, blocks))
         # A kernel of 3 with a stride of 2 and padding gives half the size, rounded up.
@@ -41,7 +52,7 @@ class UNet(nn.Module):
         self.ups = nn.ModuleList(nn.Conv2d(coarse, fine, 1) for fine, coarse in pairs)
         self.decoders = nn.ModuleList(map(stack, widths[:-1], blocks))
         self.last = nn.Sequential(
-            nn.BatchNorm2d(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], channels, 3, padding=1)
+            norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], channels, 3, padding=1)
         )
 
     def forward(self, entries: Sequence[Tensor]) -> Tensor:
@@ -62,15 +73,15 @@ class UNet(nn.Module):
 
 
 class Residual(nn.Module):
-    """x plus a correction: twice batch norm, SiLU and a 3x3 convolution."""
+    """x plus a correction: twice a norm, SiLU and a 3x3 convolution."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, norm: Norm = nn.BatchNorm2d) -> None:
         super().__init__()
         self.correction = nn.Sequential(
-            nn.BatchNorm2d(width),
+            norm(width),
             nn.SiLU(),
             nn.Conv2d(width, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
+            norm(width),
             nn.SiLU(),
             nn.Conv2d(width, width, 3, padding=1, bias=False),
         )
@@ -79,6 +90,6 @@ class Residual(nn.Module):
         return x + self.correction(x)  # type: ignore[no-any-return]
 
 
-def stack(width: int, blocks: int) -> nn.Sequential:
+def residuals(width: int, blocks: int, *, norm: Norm) -> nn.Sequential:
     """`blocks` residual blocks in a row."""
-    return nn.Sequential(*(Residual(width) for _ in range(blocks)))
+    return nn.Sequential(*(Residual(width, norm=norm) for _ in range(blocks)))

@@ -9,36 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self, cast
 
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.errors import CarsoError
 from carso.purifiers.base import PurifierLoss
 from carso.purifiers.reconstruction import reconstruction_cost
-from carso.purifiers.unet.entry import MapEntry, VectorEntry, nearest_level, token_grid
-from carso.purifiers.unet.network import Size, UNet, level_sizes
-from carso.randomness import normal
-
-BLOCK = 16
-"""torch draws normals in blocks of so many: whole blocks per image, and a batch that is cut in
-two draws what it would have drawn whole."""
-SLICE = 256
-"""Candidates at a time on a CPU, where the features of more of them would leave the cache."""
+from carso.purifiers.unet.network import UNet
+from carso.purifiers.unet.reader import ActivationReader
 
 
-class UNetPurifier(nn.Module):
-    """A purifier for images of any size with `image_shape[0]` channels.
-
-    `shapes` are those of the activations at `layers` for images of `image_shape`. The size of a
-    candidate follows from them: where the largest activation has half the image's side there, so
-    it has for every image. A side that was rounded on the way to the activation can come back one
-    pixel longer than it was, except at the `image_shape` itself; a layer at the image's own
-    resolution leaves no such doubt.
-    """
-
-    image_shape: tuple[int, int, int] | None = None
+class UNetPurifier(ActivationReader):
+    """One pass of the network from activations and noise to an image."""
 
     def __init__(
         self,
@@ -52,22 +34,8 @@ class UNetPurifier(nn.Module):
     ) -> None:
         """`widths` are the channels of each level, `blocks` the residual blocks of each on the way
         down and again on the way up, `noise` its channels of noise."""
-        super().__init__()
-        if len(widths) != len(blocks):
-            raise CarsoError(f"blocks must be one number per level, got {blocks} for {widths}")
-        self.channels, height, width = image_shape
-        self.built = (height, width)
-        self.layers, self.widths, self.noise_channels = tuple(layers), tuple(widths), noise
-        sizes = level_sizes(self.built, len(self.widths))
-        self.levels, self.largest = [], -1
-        self.entries = nn.ModuleList()
-        most = 0
-        for index, shape in enumerate(shapes):
-            entry, level = entry_for(tuple(shape), self.widths, sizes)
-            self.entries.append(entry)
-            self.levels.append(level)
-            if isinstance(entry, MapEntry) and math.prod(entry.grid) > most:
-                self.largest, most = index, math.prod(entry.grid)
+        super().__init__(image_shape, layers=layers, shapes=shapes, widths=widths, blocks=blocks)
+        self.noise_channels = noise
         noises = [nn.Conv2d(noise, width, 1, bias=False) for width in self.widths]
         for project in noises:
             nn.init.normal_(project.weight, std=0.1)  # small: noise is no substitute for sight
@@ -76,55 +44,9 @@ class UNetPurifier(nn.Module):
         # On a CPU a step of training is a fifth faster with its channels last.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        """`samples` candidates per image, (N, B, C, H, W) in [0, 1]."""
-        entries = self.enter(activations)
-        noise = self.draw(entries, samples, generator)  # (N, B, noise), of all levels
-        repeated = [entry.expand(samples, *entry.shape).flatten(0, 1) for entry in entries]
-        flat = noise.flatten(0, 1)  # (N * B, noise)
-        size = SLICE if flat.device.type == "cpu" else len(flat)
-        parts = zip(*(torch.split(part, size) for part in (flat, *repeated)), strict=True)
-        logits = torch.cat([self.decode(part, noise) for noise, *part in parts])
-        return torch.sigmoid(logits).unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
-
-    def pixel_logits(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
-        """One candidate per image before the sigmoid, (B, C, H, W)."""
-        entries = self.enter(activations)
-        return self.decode(entries, self.draw(entries, 1, generator)[0]).float()
-
-    def enter(self, activations: Sequence[Tensor]) -> list[Tensor]:
-        """The features (B, width, h, w) that the activations bring to each level."""
-        if len(activations) != len(self.entries):
-            raise CarsoError(
-                f"this purifier reads {len(self.entries)} layers, got {len(activations)}"
-            )
-        sizes = level_sizes(self.image_size(activations), len(self.widths))
-        first = activations[0]
-        entered: list[Tensor | None] = [None] * len(sizes)
-        for entry, level, activation in zip(self.entries, self.levels, activations, strict=True):
-            found = entry(activation, sizes[level])
-            before = entered[level]
-            entered[level] = found if before is None else before + found
-        return [
-            first.new_zeros(len(first), width, *size) if found is None else found
-            for found, width, size in zip(entered, self.widths, sizes, strict=True)
-        ]
-
-    def image_size(self, activations: Sequence[Tensor]) -> Size:
-        """The size of the image that was seen, from its largest activation."""
-        if self.largest < 0:  # vectors know no size
-            return self.built
-        entry = cast(MapEntry, self.entries[self.largest])
-        found = entry.grid_of(activations[self.largest])
-        sides = zip(found, entry.grid, self.built, strict=True)
-        height, width = (side_of_image(*side) for side in sides)
-        return height, width
-
-    def draw(self, entries: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        """The noise of all levels in one row per candidate, (N, B, noise)."""
-        needed = self.noise_channels * sum(math.prod(entry.shape[2:]) for entry in entries)
-        whole = math.ceil(needed / BLOCK) * BLOCK
-        return normal((len(entries[0]), samples, whole), entries[0], generator).transpose(0, 1)
+    def noise_size(self, entries: Sequence[Tensor]) -> int:
+        """The noise of all levels."""
+        return self.noise_channels * sum(math.prod(entry.shape[2:]) for entry in entries)
 
     def decode(self, entries: Sequence[Tensor], noise: Tensor) -> Tensor:
         """Candidates (B, C, H, W) before the sigmoid, from features and a row of noise each."""
@@ -150,33 +72,3 @@ class UNetPurifier(nn.Module):
         """The reconstruction of the clean images; there is no prior, and so no other term."""
         cost = reconstruction_cost(self.pixel_logits(activations, generator), clean).sum()
         return PurifierLoss(total=cost, terms={"reconstruction": cost})
-
-    def deployed(self) -> Self:
-        """This purifier in evaluation mode and without gradients of its own."""
-        return self.eval().requires_grad_(False)
-
-
-def entry_for(
-    shape: tuple[int, ...], widths: Sequence[int], sizes: Sequence[Size]
-) -> tuple[MapEntry | VectorEntry, int]:
-    """How an activation of `shape` (without the batch) enters, and at which level."""
-    if len(shape) == 3:
-        grid = (shape[1], shape[2])
-        level = nearest_level(grid, sizes)
-        return MapEntry(shape, widths[level], grid=grid), level
-    found = token_grid(shape[0], sizes) if len(shape) == 2 else None
-    if found is None:
-        return VectorEntry(shape, widths[-1]), len(widths) - 1
-    grid, leading = found
-    level = nearest_level(grid, sizes)
-    return MapEntry(shape, widths[level], grid=grid, leading=leading), level
-
-
-def side_of_image(found: int, built: int, image: int) -> int:
-    """A side of the image whose activation has the side `found`, if one of `built` belonged to a
-    side of `image`."""
-    if found == built:
-        return image
-    if image >= built:
-        return found * round(image / built)  # strides are whole numbers
-    return round(found * image / built)

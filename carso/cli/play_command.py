@@ -1,0 +1,68 @@
+"""`carso play`: a page to attack defences by hand."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from carso.cli.options import OwnOption, own_classifier, prepare
+from carso.errors import CarsoError
+
+LOCAL = ("127.0.0.1", "localhost")
+
+
+def play(
+    defences: Annotated[
+        list[str] | None, typer.Argument(help="Runs to show besides the shipped defences.")
+    ] = None,
+    record: Annotated[
+        list[Path] | None, typer.Option(help="A record to show; default: all in records/.")
+    ] = None,
+    classifier: OwnOption = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; any but localhost lets others in.")
+    ] = LOCAL[0],
+    port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8642,
+    threads: Annotated[
+        int, typer.Option(help="CPU threads; one image at a time gains little from more.")
+    ] = 1,
+) -> None:
+    """Open a page on this machine: attack a defence by hand, and watch what happens."""
+    try:
+        import uvicorn
+
+        from carso.play.server import application
+    except ImportError as error:
+        raise CarsoError(
+            f"carso play needs {error.name}: pip install 'carso[play]' brings it"
+        ) from None
+    from carso.play.exhibition import exhibition
+    from carso.report.write import read_any
+
+    prepare("cpu", threads)
+    shown = exhibition(defences or [], own_classifier(classifier))
+    paths = record if record is not None else sorted(Path("records").glob("*.json"))
+    app = application(
+        shown, [read_any(path) for path in paths], hosts=LOCAL if host in LOCAL else ("*",)
+    )
+    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_level="warning"))
+    listening = bound(host, port)
+    if host not in LOCAL:
+        print(f"anyone who reaches {host} can use this page: there is no password")
+    print(f"open http://{host}:{listening.getsockname()[1]} (Ctrl-C ends it)", flush=True)
+    with suppress(KeyboardInterrupt), listening:
+        server.run(sockets=[listening])
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one line that says why none can."""
+    try:
+        return socket.create_server((host, port))
+    except (OSError, UnicodeError) as error:
+        raise CarsoError(
+            f"cannot listen on {host}, port {port}: {error}; --port 0 takes any that is free"
+        ) from None

@@ -1,0 +1,1 @@
+"""`carso play`: a page on this machine to attack defences by hand."""

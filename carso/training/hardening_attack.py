@@ -1,0 +1,147 @@
+"""The attacks of a hardening: on the whole defence as it stands, in a ball that may grow."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor
+
+from carso.attacks.pgd import PGD
+from carso.data import ImageData
+from carso.defence.defence import Carso
+from carso.defence.noisy_labels import noisy
+from carso.distributed.processes import Processes
+from carso.machine.timing import ratio
+from carso.purifiers.base import TrainablePurifier
+from carso.randomness import SHARE, Share, generator, only
+from carso.scenario.training_settings import HardeningSettings
+from carso.threats.threat import Threat
+from carso.training.epoch_cursor import batches_in
+from carso.training.losses import disagreement_attack, margin_attack
+
+MEASURED_IMAGES = 16
+"""Of the short attacks that find out which precision is faster."""
+
+
+class HardeningAttack:
+    """What is attacked, how far and in how many steps, now; the state is that of its
+    `HardeningStage`."""
+
+    name = "hardening"
+    data: ImageData
+    hardening: HardeningSettings
+    threat: Threat
+    seed: int
+    device: torch.device
+    epochs: int
+    processes: Processes
+    purifier: TrainablePurifier
+    """The one that learns."""
+    defence: Carso
+    """Around it, with one candidate."""
+    temperature: float
+    precision: str
+    step: int
+
+    def steps(self) -> int:
+        return batches_in(len(self.data.train), self.hardening.batch_size, self.processes)
+
+    def updates_in(self, epochs: float) -> float:
+        """How many optimiser steps so many epochs have."""
+        return epochs * self.steps() * max(1, self.hardening.replays)
+
+    def left_clean(self, count: int) -> int:
+        """How many images of a batch are not attacked."""
+        return math.floor(self.hardening.clean_share * count)
+
+    def attack_steps(self) -> int:
+        """Of the coming attack; in the last epochs there may be more."""
+        settings = self.hardening
+        if settings.against == "noise":
+            return 0
+        if self.step < self.updates_in(self.epochs - settings.end_epochs):
+            return settings.attack_steps
+        return settings.attack_steps_end or settings.attack_steps
+
+    def some_attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The images, but for those that are left clean, under attack. The first of a batch are;
+        of many processes each has its part of both."""
+        share = SHARE.get() or Share(slice(None), len(images))
+        clean = self.left_clean(share.total)
+        if not clean:
+            return self.attacked(images, labels, source)
+        chosen = (share.numbers() >= clean).nonzero().flatten()
+        # A process with no image to attack draws along with the others all the same.
+        worked = chosen if len(chosen) else torch.tensor([0])
+        with only(worked, len(images)):
+            found = self.attacked(images[worked], labels[worked], source)
+        mixed = images.clone()
+        if len(chosen):
+            mixed[chosen] = found
+        return mixed
+
+    def attacked(self, images: Tensor, labels: Tensor, source: Generator) -> Tensor:
+        """The images, attacked through a view of the defence as it stands, or under noise."""
+        if self.hardening.against == "noise":
+            return noisy(images, self.hardening.sigma * self.grown(), source)
+        self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
+        settings, threat = self.hardening, self.threat_now()
+        scores = self.defence.view(settings.view)
+
+        def view(images: Tensor) -> Tensor:
+            return scores(images) / self.temperature  # type: ignore[no-any-return]
+
+        steps = self.attack_steps()
+        size = settings.attack_step_size * threat.eps / self.training_threat.eps
+        size *= settings.attack_steps / steps
+        low = self.precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
+            if settings.loss == "trades":
+                return disagreement_attack(
+                    view, images, threat=threat, steps=steps, step_size=size, generator=source
+                )
+            if settings.attack_loss == "margin":
+                return margin_attack(
+                    view,
+                    images,
+                    labels,
+                    threat=threat,
+                    steps=steps,
+                    step_size=size,
+                    generator=source,
+                )
+            attack = PGD(steps=steps, step_size=size)
+            return attack(view, images, labels, threat=threat, generator=source)
+
+    def low_over_full(self) -> float:
+        """The time of a training attack in bfloat16 over that in float32, here and now."""
+        images, labels = self.data.train.batch(slice(MEASURED_IMAGES))
+        images, labels = images.to(self.device), labels.to(self.device)
+
+        def attack(precision: str) -> None:
+            self.precision = precision
+            source = generator(self.seed, self.name, "precision")
+            self.attacked(images, labels, source).sum().item()  # a GPU is waited for
+
+        return ratio(lambda: attack("float32"), lambda: attack("bfloat16"), turns=3)
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether it still learns nothing but to rebuild clean images."""
+        return self.step < self.updates_in(self.hardening.reconstruct_epochs)
+
+    @property
+    def training_threat(self) -> Threat:
+        own = self.hardening.eps
+        return self.threat.with_eps(own) if own else self.threat
+
+    def threat_now(self) -> Threat:
+        """The ball of the training attacks, which grows over the first epochs where asked."""
+        return self.training_threat.scaled(self.grown())
+
+    def grown(self) -> float:
+        """The share of their full size that attacks or noise have by now."""
+        growing = self.updates_in(self.hardening.eps_epochs)
+        grown = self.step + 1 - self.updates_in(self.hardening.reconstruct_epochs)
+        return min(1.0, max(1.0, grown) / growing) if growing else 1.0  # measured before it grows
