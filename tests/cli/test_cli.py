@@ -255,7 +255,7 @@ def test_wrong_images(capsys: pytest.CaptureFixture[str], trained: Path, tmp_pat
         (saved("range.npy", right + 2), ["[0, 1]", "[2, 2]"]),
         (saved("empty.npy", right[:, :, :0]), ["28x28", "0x28"]),
         (saved("nan.npy", right * np.nan), ["[0, 1]", "NaN"]),
-        (tmp_path / "missing.png", ["there is no image", "missing.png"]),
+        (tmp_path / "missing.png", ["there is no file", "missing.png"]),
     ]
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
