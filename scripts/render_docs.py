@@ -16,6 +16,7 @@ from benchmark_parts import BENCHMARK_PARTS
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
 from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
+from museum_parts import MUSEUM_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
 from reproduced_parts import REPRODUCED_PARTS
@@ -36,6 +37,7 @@ PARTS = {
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
+    **MUSEUM_PARTS,
 }
 PAGES = (
     ROOT / "README.md",

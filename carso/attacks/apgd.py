@@ -9,7 +9,14 @@ import torch
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified
+from carso.attacks.attack import (
+    AttackFacts,
+    Model,
+    identity_of,
+    refuse_norm,
+    verified,
+    ways_at_once,
+)
 from carso.attacks.library import CLASSES_NEEDED, LOGGER, NORMS, library_calls
 from carso.attacks.margin import WorstSoFar
 from carso.errors import CarsoError
@@ -43,20 +50,29 @@ class APGD:
         refuse_norm(self, threat)
         worst = WorstSoFar(model, images, labels)
         with library_calls(generator):
-            for target in self.aims(model, images, labels):
+            aims = self.aims(model, images, labels)
+            while aims:
+                many = ways_at_once(len(worst.standing))
+                together, aims = aims[:many], aims[many:]
                 for _ in range(self.restarts):
                     index = worst.standing
                     if not len(index):
-                        break
-                    self.run(model, worst, index, target, threat)
+                        return verified(worst.examples, images, threat)
+                    self.run(model, worst, index, together, threat)
         return verified(worst.examples, images, threat)
 
     def run(
-        self, model: Model, worst: WorstSoFar, index: Tensor, target: Tensor | None, threat: Threat
+        self,
+        model: Model,
+        worst: WorstSoFar,
+        index: Tensor,
+        targets: list[Tensor | None],
+        threat: Threat,
     ) -> None:
-        """One run on the images at `index`; what it finds is offered to `worst`."""
-        kind = APGDAttack if target is None else APGDAttack_targeted
-        attack = kind(
+        """One run on the images at `index`, at all `targets` at once; what it finds is offered to
+        `worst`."""
+        aimed = [target[index] for target in targets if target is not None]
+        attack = (APGDAttack_targeted if aimed else APGDAttack)(
             model,
             n_iter=self.steps,
             norm=threat.norm,
@@ -65,13 +81,17 @@ class APGD:
             logger=LOGGER,
         )
         attack.loss = self.loss
-        if target is not None:
-            attack.y_target = target[index]
-        images, labels = worst.images[index], worst.labels[index]
+        if aimed:
+            attack.y_target = torch.cat(aimed)
+        many = max(1, len(aimed))
+        images = worst.images[index].repeat(many, 1, 1, 1)
+        labels = worst.labels[index].repeat(many)
         attack.init_hyperparam(images)
         highest_loss, _, _, fooling = attack.attack_single_run(images, labels)
         for found in (highest_loss, fooling):
-            worst.offer(threat.project(found.detach(), images), index)
+            inside = threat.project(found.detach(), images)
+            for examples in inside.chunk(many):
+                worst.offer(examples, index)
 
     def aims(self, model: Model, images: Tensor, labels: Tensor) -> list[Tensor | None]:
         """The target classes in turn, (B,) each; one None for an attack without target."""

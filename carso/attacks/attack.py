@@ -109,6 +109,25 @@ def listening() -> Iterator[list[str]]:
         HEARD.reset(token)
 
 
+ROOM: ContextVar[int] = ContextVar("room", default=0)
+
+
+@contextmanager
+def room_for(images: int) -> Iterator[None]:
+    """Within it, an attack on fewer images than these may go several ways with each at once."""
+    token = ROOM.set(images)
+    try:
+        yield
+    finally:
+        ROOM.reset(token)
+
+
+def ways_at_once(images: int) -> int:
+    """How many copies of a batch of so many `images` there is room for, at least one: small batches
+    take longer for each image."""
+    return max(1, ROOM.get() // max(1, images))
+
+
 def warn(text: str) -> None:
     """For an attack: something that a reader of its record should know."""
     heard = HEARD.get()

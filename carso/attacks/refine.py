@@ -9,10 +9,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, verified
+from carso.attacks.attack import AttackFacts, Model, identity_of, verified, ways_at_once
 from carso.attacks.margin import Descent, WorstSoFar, margins, slope_of
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
+
+TOGETHER = 2
+"""Starts of a descent that are followed at once where there is room; the next ones begin from what
+these have found."""
 
 
 def lead_over(scores: Tensor, labels: Tensor, target: Tensor) -> Tensor:
@@ -65,23 +69,43 @@ class Refine:
         start: Tensor | None = None,
     ) -> Tensor:
         worst = WorstSoFar(model, images, labels)
-        everything = torch.arange(len(images), device=images.device)
         if start is not None:
-            worst.offer(start, everything)
-        descent = Descent(self.steps, self.step_share, self.momentum)
+            worst.offer(start, torch.arange(len(images), device=images.device))
         with torch.no_grad():
             scores = model(worst.examples).nan_to_num(nan=-torch.inf)
         others = scores.scatter(1, labels.unsqueeze(1), -torch.inf).argsort(dim=1, descending=True)
         targets = others[:, : min(self.targets, scores.shape[1] - 1)].unbind(dim=1)
-        leads = [
-            partial(margins, labels=labels),
-            *(partial(lead_over, labels=labels, target=target) for target in targets),
-        ]
-        for lead in leads:
-            for number in range(1 + self.restarts):
-                begin = worst.examples.clone()
-                if number:
-                    begin = begin.lerp(threat.random_start(images, generator), self.shake)
-                for found in descent(slope_of(model, lead), begin, images, threat):
-                    worst.offer(found, everything)
+        together = min(TOGETHER, ways_at_once(len(images)))
+        for target in (None, *targets):
+            for first in range(0, 1 + self.restarts, together):
+                starts = range(first, min(first + together, 1 + self.restarts))
+                self.follow(worst, target, [i > 0 for i in starts], threat, generator)
         return verified(worst.examples, images, threat)
+
+    def follow(
+        self,
+        worst: WorstSoFar,
+        target: Tensor | None,
+        shaken: list[bool],
+        threat: Threat,
+        generator: Generator,
+    ) -> None:
+        """One descent from each of some starts, all at once; what it finds is offered."""
+        many = len(shaken)
+        images, labels = worst.images.repeat(many, 1, 1, 1), worst.labels.repeat(many)
+        lead = partial(margins, labels=labels)
+        if target is not None:
+            lead = partial(lead_over, labels=labels, target=target.repeat(many))
+        begin = torch.cat(
+            [
+                worst.examples.lerp(threat.random_start(worst.images, generator), self.shake)
+                if one
+                else worst.examples
+                for one in shaken
+            ]
+        )
+        descent = Descent(self.steps, self.step_share, self.momentum)
+        everything = torch.arange(len(worst.images), device=images.device)
+        for found in descent(slope_of(worst.model, lead), begin, images, threat):
+            for examples in found.chunk(many):
+                worst.offer(examples, everything)

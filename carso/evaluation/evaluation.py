@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from carso.attacks.attack import Attack, listening, verified
+from carso.attacks.attack import Attack, listening, room_for, verified
 from carso.attacks.probe import Fooled, Probe
 from carso.evaluation.attacked_model import AttackedModel, AttackedView, Verdict, verdict
 from carso.evaluation.planned_attacks import PlannedAttack
@@ -183,7 +183,7 @@ class Evaluation:
         """Attack the images of a chunk at `index`, of which the worst examples so far are `start`,
         and judge the examples: an `Outcome`."""
         started = time.perf_counter()
-        with listening() as heard:
+        with listening() as heard, room_for(len(images)):
             examples, probe = self.run_attack(
                 planned.attack, planned.through, images[index], labels[index], planned.name, chunk,
                 start=None if start is None else start[index],

@@ -22,6 +22,12 @@ QUESTIONS = {
     "noise": "Does the gradient beat random noise?",
     "black box": "Do attacks with gradients beat one without?",
     "masking": "Does its own output hide what its mean logits give away?",
+    "slope": "Is the gradient the slope of the answers?",
+    "jumps": "Do the answers change without jumps?",
+    "neighbourhood": "Do gradients of the neighbourhood find no more?",
+    "inside": "Does a classifier inside the model give away no more?",
+    "memory": "Does it know more than these very images?",
+    "same answers": "Does it answer the same whoever asks?",
     "diversity": "Are several samples worth more than one?",
     "precision": "Is the aggregation exact in float32?",
 }

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from carso.attacks.apgd import APGD
+from carso.attacks.attack import room_for
 from carso.attacks.margin import Margin, margins
 from carso.attacks.refine import Refine
 from carso.errors import CarsoError
@@ -71,3 +73,33 @@ def test_it_declares_that_it_takes_a_start_and_refuses_nonsense() -> None:
     assert Refine().facts.starts
     with pytest.raises(CarsoError, match="needs a step"):
         Refine(steps=0)
+
+
+@pytest.mark.parametrize("room", [0, 16, 1000])
+def test_starts_and_targets_go_together_where_there_is_room(
+    room: int, network: nn.Module, images: Tensor
+) -> None:
+    """As many gradients, in fewer and larger passes, none larger than the room; the result lies
+    inside the ball and is no better for the model than the start."""
+    sizes: list[int] = []
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.requires_grad:
+                sizes.append(len(x))
+            return network(x)  # type: ignore[no-any-return]
+
+    labels = network(images).argmax(dim=1)
+    threat = threat_of(norm="Linf", eps=1e-3)
+    for attack, passes in (
+        (Refine(steps=3, targets=2, restarts=4), 8 * 3 * 3 * 5),
+        (APGD(loss="dlr-targeted", steps=5, targets=3), 8 * 3 * 6),
+    ):
+        sizes.clear()
+        with room_for(room):
+            found = attack(Counting(), images, labels, threat=threat, generator=Generator())
+        assert sum(sizes) == passes
+        assert max(sizes) <= max(8, room)
+        assert (max(sizes) > 8) == (room > 8)
+        assert threat.contains(found, images).all()
+        assert (margins(network(found), labels) <= margins(network(images), labels)).all()

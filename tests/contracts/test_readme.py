@@ -1,5 +1,6 @@
 """What README and docs say is true: commands exist, examples run, figures are rendered."""
 
+import copy
 import re
 import shlex
 import shutil
@@ -188,7 +189,7 @@ def test_the_evaluation_example_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setitem(sys.modules, "my_project", project)
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    example, with_other = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert "balanced(200)" in example
     scope: dict[str, object] = {}
     exec(example.replace("balanced(200)", "balanced(8)"), scope)
@@ -196,6 +197,9 @@ def test_the_evaluation_example_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert isinstance(record, dict)
     assert record["attacks"][0]["name"] == "autoattack"
     assert (tmp_path / "records" / "mine.json").is_file()
+    scope |= {"model": project.network, "other": copy.deepcopy(project.network)}
+    exec(with_other.replace('"adaptive"', '"quick"'), scope)
+    assert scope["record"] is not record
 
 
 def test_the_evaluation_page_lists_every_suite_and_attack() -> None:
@@ -205,11 +209,11 @@ def test_the_evaluation_page_lists_every_suite_and_attack() -> None:
 
 
 def test_the_wheel_holds_weights_images_and_scenarios(tmp_path: Path) -> None:
-    copy = tmp_path / "source"
+    source = tmp_path / "source"
     ignored = shutil.ignore_patterns(".venv", ".git", "runs", "build", "*.egg-info", ".*_cache")
-    shutil.copytree(ROOT, copy, ignore=ignored)
+    shutil.copytree(ROOT, source, ignore=ignored)
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
-    subprocess.run([*command, "--wheel-dir", str(tmp_path), str(copy)], check=True)
+    subprocess.run([*command, "--wheel-dir", str(tmp_path), str(source)], check=True)
     (wheel,) = tmp_path.glob("carso-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     for path in (

@@ -69,8 +69,8 @@ def test_a_healthy_model_is_left_in_peace(
 def test_every_diagnosis_is_made_and_only_some_can_fail(tiny_record: dict[str, Any]) -> None:
     found = {entry["name"]: entry["ok"] for entry in tiny_record["diagnostics"]}
     assert list(found) == [
-        "gradients", "curve", "more effort", "noise", "black box", "masking", "diversity",
-        "precision",
+        "gradients", "curve", "more effort", "noise", "black box", "masking", "slope", "jumps",
+        "neighbourhood", "inside", "memory", "same answers", "diversity", "precision",
     ]  # fmt: skip
     assert found["diversity"] is None
     assert all(isinstance(entry["verdict"], str) and entry["verdict"] for entry in

@@ -271,7 +271,10 @@ def test_the_call_and_the_command_are_one_recipe(hardened: Path, place: Path) ->
         assert torch.equal(found[name], value), name
 
 
-def test_a_purifier_of_another_kind_is_a_word_away(place: Path) -> None:
+@pytest.mark.parametrize(("kind", "made"), [("unet", "UNetPurifier"), ("flow", "FlowPurifier")])
+def test_a_purifier_of_another_kind_is_a_word_away(
+    kind: str, made: str, place: Path, tmp_path: Path
+) -> None:
     defence = carso.harden(
         own_network(place),
         carso.data.load(str(place / "photos")),
@@ -279,11 +282,16 @@ def test_a_purifier_of_another_kind_is_a_word_away(place: Path) -> None:
         layers=["0"],
         eps=0.05,
         epochs=1,
-        kind="unet",
+        kind=kind,
         widths=(4, 6),
         blocks=(1, 1),
     )
-    assert type(defence.purifier).__name__ == "UNetPurifier"
+    assert type(defence.purifier).__name__ == made
+    again = carso.load(defence.save(tmp_path / "saved"), classifier=own_network(place))
+    images = carso.data.load(str(place / "photos")).test.batch(slice(2))[0]
+    for one in (defence, again):
+        one.seed(0)
+    assert torch.equal(defence(images), again(images))
     with pytest.raises(CarsoError, match="'wdths'"):
         carso.harden(
             own_network(place),

@@ -17,8 +17,11 @@ from carso.evaluation.diagnostics.attack_strength import (
     noise,
 )
 from carso.evaluation.diagnostics.candidates import diversity, precision
+from carso.evaluation.diagnostics.consistent_answers import memory, same_answers
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import gradients
+from carso.evaluation.diagnostics.slopes import jumps, slope
+from carso.evaluation.diagnostics.surrogates import inside, neighbourhood
 from carso.evaluation.protocol import Counted
 from carso.evaluation.resume import FinishedResults, as_tensor, from_tensor
 
@@ -31,10 +34,22 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     noise,
     black_box,
     masking,
+    slope,
+    jumps,
+    neighbourhood,
+    inside,
+    memory,
+    same_answers,
     diversity,
     precision,
 )
-FOLLOWING = {curve: "curve", more_effort: "more effort", masking: "masking"}
+FOLLOWING = {
+    curve: "curve",
+    more_effort: "more effort",
+    masking: "masking",
+    slope: "slope",
+    neighbourhood: "neighbourhood",
+}
 """Those that attack by gradients, with the names of what they find."""
 
 

@@ -1,0 +1,104 @@
+"""What gradients do not show: other ways to look at a model, each on a planted defect."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import carso
+from carso.evaluation.diagnostics.surrogates import Within, carried, classifier_within
+
+EPS = 0.03
+
+
+def objections(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Any]:
+    record = carso.evaluate(model, images, labels, eps=EPS, suite="tiny")
+    return {one["name"]: one["ok"] for one in record["diagnostics"]}
+
+
+class Wrapped(nn.Module):
+    """A network behind rounding."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network((images * 10).round() / 10)  # type: ignore[no-any-return]
+
+
+class Watchful(Wrapped):
+    """Another answer where gradients are asked for."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.network(images)
+        return scores.roll(1, dims=1) if images.requires_grad else scores
+
+
+class Sociable(Wrapped):
+    """An answer that depends on who else is in the batch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(images - 0.5 * images.mean(dim=0))  # type: ignore[no-any-return]
+
+
+def test_an_honest_network_passes_all(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    found = objections(classifier, images, labels)
+    assert found["slope"]
+    assert found["jumps"]
+    assert found["neighbourhood"]
+    assert found["same answers"]
+    assert found["inside"] is None
+    assert found["memory"] is None  # of noise
+
+
+@pytest.mark.parametrize("how", ["negated", "random", "zero"])
+def test_a_gradient_that_is_no_slope_is_found(
+    how: str, classifier: nn.Module, spoiling: type, images: Tensor, labels: Tensor
+) -> None:
+    found = objections(spoiling(classifier, how), images, labels)
+    assert found["slope"] is False
+    assert found["jumps"]  # the answers themselves are smooth
+
+
+def test_rounding_jumps_and_is_broken_from_inside(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    found = objections(Wrapped(classifier), images, labels)
+    assert found["slope"] is False
+    assert found["inside"] is False
+
+
+@pytest.mark.parametrize("kind", [Watchful, Sociable])
+def test_answers_that_depend_on_who_asks_are_found(
+    kind: type[Wrapped], classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    assert objections(kind(classifier), images, labels)["same answers"] is False
+
+
+def test_the_classifier_inside_is_differentiated_at_what_it_is_shown(
+    classifier: nn.Module, images: Tensor
+) -> None:
+    whole = Wrapped(classifier)
+    name, part = classifier_within(whole, images[:2]) or ("", whole)
+    assert (name, part) == ("network", classifier)
+    point = images.clone().requires_grad_(True)
+    scores = Within(whole, part)(point)
+    assert torch.allclose(scores.detach(), whole(images).detach(), atol=1e-5)
+    rounded = ((images * 10).round() / 10).requires_grad_(True)
+    (found,) = torch.autograd.grad(scores[:, 0].sum(), point)
+    (wanted,) = torch.autograd.grad(classifier(rounded)[:, 0].sum(), rounded)
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert classifier_within(classifier, images[:2]) is None
+
+
+def test_what_is_shown_may_be_of_another_size(images: Tensor) -> None:
+    point = images.clone().requires_grad_(True)
+    shown = torch.rand(2 * len(images), 3, 6, 6)
+    found = carried(shown, point)
+    assert torch.allclose(found, shown)
+    (gradient,) = torch.autograd.grad(found.sum(), point)
+    assert gradient.sum().item() == pytest.approx(shown.numel(), rel=1e-4)
