@@ -71,11 +71,14 @@ def train(
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
     from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
-    from carso.training.recipes import with_sigma
 
     settings = parser.read(scenario, preset=preset)
+    if sigma is not None:
+        from carso.training.recipes import with_sigma  # which imports torch
+
+        settings = with_sigma(settings, sigma)
     run_scenario(
-        settings if sigma is None else with_sigma(settings, sigma),
+        settings,
         run,
         data,
         download=download,
