@@ -1,14 +1,18 @@
 # make demo   set up, and see the shipped defence at work
 # make test   set up, and run every check
+# make docs   set up, and build the site into site/
 # make test-all-pythons   the same with every Python that is found
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all-pythons lint clean setup
+.PHONY: demo docs test test-all-pythons lint clean setup
 
 demo: setup
 	$(BIN)/carso demo
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 test: setup lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile \
@@ -44,5 +48,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt requirements-test.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-3.* build *.egg-info demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-3.* site build *.egg-info demo .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

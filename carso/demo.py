@@ -5,7 +5,7 @@ Six short evaluations on images that ship with the package: a classifier trained
 that one, untouched, behind a hardened purifier; an adversarially trained classifier; the paper's
 defence around it, attacked in short by examples made for the classifier and, as published protocols
 do, through the log-odds that the released code computes, then through its mean logits; a hardened
-purifier around the same classifier.
+purifier around the same classifier. Last, a few images are certified.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from carso import data as data_sets
 from carso.attacks.saved import read_examples
+from carso.certification.certify import certify
 from carso.defence.on_disk import Deployed, load
 from carso.defence.shipped import folder_of
 from carso.evaluation.attacked_model import AttackedView
@@ -34,10 +35,13 @@ from carso.report.figures import Purification, picture
 from carso.report.record_tables import interval
 from carso.report.table_formats import Row, Table
 from carso.report.write import write_page
+from carso.storage import files
 
 EFFORT = Effort(images=24, steps=10, queries=20, eps=(0.0, 1.0, 2.0))
 RETROFIT, ROBUST = "fashion-retrofit-unet", "fashion"
 """The defences whose classifiers are trained on clean images, and against attacks."""
+CERTIFIED, CERTIFIED_IMAGES, CERTIFIED_DRAWS = "fashion-certified", 10, 500
+"""Of the line about certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class Demo:
     """What the demo found, and where it drew it."""
 
     records: tuple[dict[str, Any], ...]
+    certified: dict[str, Any]
+    """The record of a few certificates."""
     picture: Path
     page: Path
 
@@ -129,12 +135,28 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
             )
         )
         write(folder / f"{scene.record}.json", records[-1])
+    certified = certificates(images, labels, folder, seed=seed, counted=counted)
     drawn = folder / "candidates.png"
     attacked = read_examples(examples_of(folder, "retrofit")).examples
     draw(load(RETROFIT, seed=seed), images, attacked, labels, drawn)
     page = folder / "index.html"
     write_page(records, page)
-    return Demo(records=tuple(records), picture=drawn, page=page)
+    return Demo(records=tuple(records), certified=certified, picture=drawn, page=page)
+
+
+def certificates(
+    images: Tensor, labels: Tensor, folder: Path, *, seed: int, counted: Counted
+) -> dict[str, Any]:
+    """The record of the first few images' certificates: few draws, and so small radii."""
+    defence = load(CERTIFIED, seed=seed)
+    assert defence.scenario.hardening is not None
+    few = slice(0, CERTIFIED_IMAGES)
+    record = certify(
+        defence, images[few], labels[few], sigma=defence.scenario.hardening.sigma,
+        draws=CERTIFIED_DRAWS, name=CERTIFIED, seed=seed, counted=counted,
+    )  # fmt: skip
+    files.write_json(folder / "certified.json", record)
+    return record
 
 
 def examples_of(folder: Path, record: str) -> Path:

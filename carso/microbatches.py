@@ -13,6 +13,8 @@ MICROBATCH = 256
 
 def in_microbatches(function: Callable[..., Tensor], *batches: Tensor) -> Tensor:
     """`function(*batches)` for a function that treats every image apart; in slices on a CPU."""
+    if torch.compiler.is_exporting():  # any number of images goes through the graph
+        return function(*batches)
     if len(batches[0]) <= MICROBATCH or batches[0].device.type != "cpu":
         return function(*batches)
     parts = zip(*(torch.split(batch, MICROBATCH) for batch in batches), strict=True)

@@ -9,6 +9,7 @@ one would have drawn.
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,8 +84,39 @@ def only(images: Tensor, total: int) -> Iterator[None]:
         yield
 
 
+class GivenNoise:
+    """Noise that comes as a tensor (B, D) instead of from a generator: each draw takes the next of
+    its columns. Without a tensor it only counts them, and gives zeros."""
+
+    def __init__(self, noise: Tensor | None = None) -> None:
+        self.noise, self.taken = noise, 0
+
+    def take(self, shape: tuple[int, ...]) -> Tensor:
+        start, self.taken = self.taken, self.taken + math.prod(shape[1:])
+        if self.noise is None:
+            return torch.zeros(shape)
+        return self.noise[:, start : self.taken].reshape(shape)
+
+
+GIVEN: ContextVar[GivenNoise | None] = ContextVar("given", default=None)
+
+
+@contextmanager
+def given_noise(noise: Tensor | None = None) -> Iterator[GivenNoise]:
+    """Within it every draw is cut from `noise`, image by image, and no generator is asked."""
+    found = GivenNoise(noise)
+    token = GIVEN.set(found)
+    try:
+        yield found
+    finally:
+        GIVEN.reset(token)
+
+
 def drawn(draw: Callable[..., Tensor], shape: tuple[int, ...], source: Generator) -> Tensor:
     """Noise of `shape`, image by image along its first side, from `source`."""
+    given = GIVEN.get()
+    if given is not None:
+        return given.take(shape)
     settings: dict[str, Any] = {
         "generator": source,
         "device": source.device,

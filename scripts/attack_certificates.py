@@ -6,13 +6,14 @@
 RECORD is one of `carso certify DEFENCE`. Each certified image is attacked through the smoothed
 function (Salman et al. 2019) by PGD in an L2 ball of its own certified radius, and labelled by new
 draws. Then as many images, certified or not, are attacked in balls of the radii `--at`, for the
-accuracy under attack beside the certified one. A fall is one that draws show beyond doubt: another
-class leads, and the certified one has a majority with a probability below alpha.
+accuracy under attack beside the certified one. An image has fallen if draws show it beyond doubt:
+the certified class has less than half of the votes, up to an error of probability alpha.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from carso.certification.smoothed_view import SmoothedView
 from carso.errors import CarsoError
 from carso.evaluation.by_name import Images, named_model
 from carso.evaluation.fingerprints import images_identity, weights
+from carso.evaluation.protocol import Counted
 from carso.progress import progress
 from carso.randomness import generator
 from carso.storage import files
@@ -38,30 +40,107 @@ from carso.threats.l2 import L2
 CPU = torch.device("cpu")
 
 
-def attacked(
-    model: nn.Module,
-    image: Tensor,
-    label: int,
-    radius: float,
-    asked: argparse.Namespace,
-    **noise: Any,
-) -> Tensor:
-    """The image (1, C, H, W) after an attack on the smoothed function."""
-    view = SmoothedView(model, copies=asked.copies, **noise)
-    attack = PGD(steps=asked.steps, step_size=2.5 * radius / asked.steps)
-    threat, source = L2(eps=radius), generator(noise["seed"], "attack on certificates")
-    return attack(view, image, torch.tensor([label]), threat=threat, generator=source)
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """A certified model, its images, and how they are attacked."""
+
+    model: nn.Module
+    images: Tensor
+    record: dict[str, Any]
+    classes: int
+    steps: int
+    copies: int
+    draws: int
+
+    @property
+    def sigma(self) -> float:
+        return float(self.record["smoothing"]["sigma"])
+
+    def of_image(self, key: str, index: int) -> Any:
+        return self.record["images"][key][index]
+
+    def votes(self, image: Tensor, index: int) -> Tensor:
+        """The votes of new draws on an image (1, C, H, W), (K,)."""
+        judge = Certified(
+            model=self.model, images=image, labels=torch.zeros(1), seed=index,
+            classes=self.classes, smoothing=Smoothing(sigma=self.sigma, draws=self.draws),
+        )  # fmt: skip
+        return judge.votes(0, "verdict").count(self.draws)
+
+    def clean_votes(self, index: int) -> Tensor:
+        return self.votes(self.images[index : index + 1], index)
+
+    def votes_after(self, index: int, radius: float) -> Tensor:
+        """The same after an attack within an L2 radius."""
+        view = SmoothedView(self.model, sigma=self.sigma, copies=self.copies, seed=index)
+        attack = PGD(steps=self.steps, step_size=2.5 * radius / self.steps)
+        moved = attack(
+            view,
+            self.images[index : index + 1],
+            torch.tensor([self.of_image("label", index)]),
+            threat=L2(eps=radius),
+            generator=generator(index, "attack on certificates"),
+        )
+        return self.votes(moved, index)
+
+    def right(self, index: int, at: float) -> bool:
+        """Whether an image is certified right within a radius."""
+        radius = self.of_image("radius", index)
+        same = self.of_image("selected", index) == self.of_image("label", index)
+        return bool(same and radius > 0 and radius >= at)
+
+    def within(self, count: int, counted: Counted) -> list[dict[str, Any]]:
+        """What became of the first certified images, each attacked within its radius."""
+        every = range(len(self.images))
+        certified = [index for index in every if self.right(index, 0.0)][:count]
+        advance, rows = counted("attacks within the radius", len(certified)), []
+        for index in certified:
+            chosen, radius = self.of_image("selected", index), self.of_image("radius", index)
+            before, after = self.clean_votes(index), self.votes_after(index, radius)
+            lost = lower_bound(
+                self.draws - int(after[chosen]), self.draws, self.record["smoothing"]["alpha"]
+            )
+            rows.append(
+                {
+                    "image": index,
+                    "radius": radius,
+                    "votes_before": int(before[chosen]),
+                    "votes_after": int(after[chosen]),
+                    "another_leads": int(after.argmax()) != chosen,
+                    "fell": lost > 0.5,
+                }
+            )
+            advance(1)
+        return rows
+
+    def at(self, radius: float, count: int, counted: Counted) -> dict[str, float]:
+        """The accuracy of the first images under attacks of one radius, and the certified one."""
+        some = range(min(count, len(self.images)))
+        advance, right = counted(f"attacks at L2 radius {radius:g}", len(some)), 0
+        for index in some:
+            right += int(self.votes_after(index, radius).argmax()) == self.of_image("label", index)
+            advance(1)
+        proven = sum(self.right(index, radius) for index in some)
+        return {
+            "radius": radius,
+            "under_attack": right / len(some),
+            "certified": proven / len(some),
+        }
 
 
-def verdict(
-    model: nn.Module, image: Tensor, sigma: float, classes: int, draws: int, seed: int
-) -> Tensor:
-    """The votes of fresh draws, (K,)."""
-    judge = Certified(
-        model=model, images=image, labels=torch.zeros(1), seed=seed, classes=classes,
-        smoothing=Smoothing(sigma=sigma, draws=draws),
+def subject(asked: argparse.Namespace) -> Attacked:
+    """The model and the images of a record, after a check that they are the same."""
+    record = read_certificates(asked.record)
+    model, known = named_model(asked.defence, bare=asked.bare, classifier=None, device=CPU)
+    count, split = len(record["images"]["label"]), record["data"]["split"]
+    images, labels = Images(count=count, split=split).load(known)[1].batch(slice(None))
+    same = images_identity(images, labels)["sha256"] == record["data"]["sha256"]
+    if not same or weights(model) != record["subject"]["weights"]:
+        raise CarsoError(f"{asked.record} is of another model, or of other images")
+    return Attacked(
+        model=model.eval().requires_grad_(False), images=images, record=record,
+        classes=len(known.classes), steps=asked.steps, copies=asked.copies, draws=asked.draws,
     )  # fmt: skip
-    return judge.votes(0, "verdict").count(draws)
 
 
 def main() -> None:
@@ -76,89 +155,26 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--at", default="0.25,0.5,1.0")
     asked = parser.parse_args()
-    record = read_certificates(asked.record)
-    found, sigma, alpha = (
-        record["images"],
-        record["smoothing"]["sigma"],
-        record["smoothing"]["alpha"],
-    )
-    model, known = named_model(asked.defence, bare=asked.bare, classifier=None, device=CPU)
-    count = len(found["label"])
-    _, split = Images(count=count, split=record["data"]["split"]).load(known)
-    images, labels = split.batch(slice(None))
-    same = images_identity(images, labels)["sha256"] == record["data"]["sha256"]
-    if not same or weights(model) != record["subject"]["weights"]:
-        raise CarsoError(f"{asked.record} is of another model, or of other images")
-    model.eval().requires_grad_(False)
-    classes = len(known.classes)
-
-    def after(index: int, radius: float) -> Tensor:
-        image = images[index : index + 1]
-        moved = attacked(
-            model, image, found["label"][index], radius, asked, sigma=sigma, seed=index
-        )
-        return verdict(model, moved, sigma, classes, asked.draws, seed=index)
-
-    certified = [
-        index for index in range(count)
-        if found["radius"][index] > 0 and found["selected"][index] == found["label"][index]
-    ][: asked.images]  # fmt: skip
-    some = range(min(asked.images, count))
-    radii = [float(at) for at in asked.at.split(",") if at]
-    rows = []
+    attacked = subject(asked)
     with progress() as bars:
-        advance = bars.announced("attacks within the radius", len(certified))
-        for index in certified:
-            selected = found["selected"][index]
-            before = verdict(
-                model, images[index : index + 1], sigma, classes, asked.draws, seed=index
-            )
-            votes = after(index, found["radius"][index])
-            lost = asked.draws - int(votes[selected])
-            rows.append(
-                {
-                    "image": index,
-                    "radius": found["radius"][index],
-                    "votes_before": int(before[selected]),
-                    "votes_after": int(votes[selected]),
-                    "another_leads": int(votes.argmax()) != selected,
-                    "fell": lower_bound(lost, asked.draws, alpha) > 0.5,
-                }
-            )
-            advance(1)
-        accuracies = []
-        for at in radii:
-            advance = bars.announced(f"attacks at L2 {at:g}", len(some))
-            right = proven = 0
-            for index in some:
-                votes = after(index, at)
-                advance(1)
-                right += int(votes.argmax()) == found["label"][index]
-                proven += found["selected"][index] == found["label"][index] and (
-                    found["radius"][index] >= at
-                )
-            accuracies.append(
-                {"radius": at, "under_attack": right / len(some), "certified": proven / len(some)}
-            )
-    files.write_json(
-        asked.out,
-        {
-            "kind": "attacks on certificates",
-            "subject": record["subject"],
-            "sigma": sigma,
-            "attack": {"steps": asked.steps, "copies": asked.copies, "draws": asked.draws},
-            "attacked": len(rows),
-            "fell": sum(row["fell"] for row in rows),
-            "another_leads": sum(row["another_leads"] for row in rows),
-            "images_at_fixed_radii": len(some),
-            "accuracy": accuracies,
-            "images": rows,
-            "provenance": provenance(),
-        },
-    )
-    print(f"{len(rows)} certified images attacked, {sum(row['fell'] for row in rows)} fell")
-    for row in accuracies:
-        print(row)
+        rows = attacked.within(asked.images, bars.announced)
+        radii = [float(at) for at in asked.at.split(",") if at]
+        accuracy = [attacked.at(radius, asked.images, bars.announced) for radius in radii]
+    found = {
+        "kind": "attacks on certificates",
+        "subject": attacked.record["subject"],
+        "sigma": attacked.sigma,
+        "attack": {"steps": asked.steps, "copies": asked.copies, "draws": asked.draws},
+        "attacked": len(rows),
+        "fell": sum(row["fell"] for row in rows),
+        "another_leads": sum(row["another_leads"] for row in rows),
+        "images_at_fixed_radii": min(asked.images, len(attacked.images)),
+        "accuracy": accuracy,
+        "images": rows,
+        "provenance": provenance(),
+    }
+    files.write_json(asked.out, found)
+    print(f"{found['attacked']} certified images attacked, {found['fell']} fell; {accuracy}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ COUNT = 200
 NAMES = (
     "cifar10-small-hardened",
     "fashion",
+    "fashion-certified",
     "fashion-hardened",
     "fashion-retrofit",
     "fashion-retrofit-unet",

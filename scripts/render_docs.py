@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 
 from benchmark_parts import BENCHMARK_PARTS
+from certificate_parts import CERTIFICATE_PARTS, CERTIFICATES
+from certificate_parts import paths as certificates
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
+from export_parts import EXPORT_PARTS
 from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
 from museum_parts import MUSEUM_PARTS
@@ -37,6 +40,8 @@ PARTS = {
     **BENCHMARK_PARTS,
     **REPRODUCED_PARTS,
     **TORTURE_PARTS,
+    **EXPORT_PARTS,
+    **CERTIFICATE_PARTS,
     **MUSEUM_PARTS,
 }
 PAGES = (
@@ -60,8 +65,8 @@ def reports() -> dict[Path, str]:
     from carso.report.write import rendered_files
 
     names = dict.fromkeys([*EVALUATIONS, *(name for group in GROUPS.values() for name in group)])
-    paths = [RESULTS / f"{name}.json" for name in names]
-    return rendered_files([path for path in paths if path.exists()], RESULTS)
+    found = [path for name in names if (path := RESULTS / f"{name}.json").exists()]
+    return rendered_files(found, RESULTS) | rendered_files(certificates(), CERTIFICATES)
 
 
 def main() -> None:

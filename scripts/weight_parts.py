@@ -10,6 +10,7 @@ from hardening_parts import HARDENED
 from records import FASHION, RESULTS, WEIGHTS, record, table
 
 UNET = "fashion-retrofit-unet"
+CERTIFIED = "fashion-certified"
 
 
 def accuracies() -> str:
@@ -94,7 +95,7 @@ def subset() -> str:
 WEIGHT_PARTS = {
     "accuracies": accuracies,
     "provenance": provenance,
-    **{f"provenance-{name}": partial(provenance, name) for name in (*HARDENED, UNET)},
+    **{f"provenance-{name}": partial(provenance, name) for name in (*HARDENED, UNET, CERTIFIED)},
     "history": history,
     "lab-purifier": lab_purifier,
     "subset": subset,

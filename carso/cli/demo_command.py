@@ -24,6 +24,7 @@ def demo(
     check_places(folders=[out])
     from carso import demo as story
     from carso.progress import progress
+    from carso.report.certificates import certificate_conclusion
     from carso.storage.provenance import provenance
 
     prepare("cpu", threads)
@@ -33,5 +34,6 @@ def demo(
         print(json.dumps({"records": found.records, "provenance": provenance()}, indent=1))
         return
     print_table(*story.table(found.records))
+    print(f"a proof: {certificate_conclusion([found.certified])}")
     print(f"picture: {found.picture}")
     print(f"page:    {found.page}  (open it in a browser)")

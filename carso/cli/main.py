@@ -14,6 +14,7 @@ from carso.cli.certify_command import certify
 from carso.cli.demo_command import demo
 from carso.cli.doctor_command import doctor
 from carso.cli.evaluate_command import evaluate
+from carso.cli.export_command import export
 from carso.cli.harden_command import harden
 from carso.cli.import_command import import_
 from carso.cli.layers_command import layers
@@ -35,6 +36,7 @@ for command in (
     harden,
     predict,
     play,
+    export,
     evaluate,
     certify,
     report,

@@ -1,9 +1,9 @@
 """A trained defence on disk, and `carso.load`.
 
 A run's folder and a shipped folder look the same: `defence.json` (the scenario, and what images
-it takes), `classifier.safetensors`, `purifier.safetensors` and, once it is hardened,
-`hardening.safetensors`, with a JSON of provenance beside each, and `anchor.json` where the weight
-of the anchor was chosen.
+it takes; `config.json` in a folder that travels), `classifier.safetensors`,
+`purifier.safetensors` and, once it is hardened, `hardening.safetensors`, with a JSON of provenance
+beside each, and `anchor.json` where the weight of the anchor was chosen.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from carso import arguments
 from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen, freeze
 from carso.data import ImageData, ImageFacts
+from carso.defence import hub
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.elsewhere import classifier_elsewhere, source_of
 from carso.defence.layers import layers_for
-from carso.defence.shipped import folder_of
+from carso.defence.shipped import description_file, folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
@@ -48,7 +49,7 @@ def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]
 
 def read_description(folder: Path) -> dict[str, Any]:
     """What `describe` wrote, after a check that it is that."""
-    path = folder / "defence.json"
+    path = description_file(folder)
     table = json_schema.read(path, "the description of a defence")
     shape = table["images"]["shape"]
     if len(shape) != 3 or min(shape) < 1:
@@ -103,7 +104,7 @@ class Stored:
 def stored(folder: Path, classifier: nn.Module | None, device: torch.device | str) -> Stored:
     """The scenario and the classifier in `folder`; a network of the user's own must be given."""
     table = read_description(folder)
-    scenario = from_table(table["scenario"], source=str(folder / "defence.json"))
+    scenario = from_table(table["scenario"], source=str(description_file(folder)))
     facts = facts_of(table)
     weights = folder / "classifier.safetensors"
     if not weights.exists() and (source := source_of(folder)):
@@ -178,14 +179,22 @@ class Deployed(Carso):
     """All that is known of those images."""
     hardened: bool
 
-    def save(self, folder: str | Path) -> Path:
-        """Write it to a new or empty `folder`, from which `carso.load` reads it.
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write it to a new or empty `folder`, from which `carso.load` reads it: weights as
+        safetensors, `config.json`, a model card; no code.
 
         A classifier of the user's own is given to that again; its weights come from the folder.
         """
         from carso.defence.saving import save_defence
 
         return save_defence(self, arguments.place("folder", folder))
+
+    save = save_pretrained
+
+    def push_to_hub(self, name: str, *, private: bool = False) -> str:
+        """Save it to the model hub as "ORG/NAME", from where `carso.load` reads it; gives its
+        address. Needs carso[hub]; who you are, huggingface_hub knows."""
+        return hub.pushed(self.save_pretrained, arguments.text("name", name), private=private)
 
 
 def deployed(
@@ -217,7 +226,7 @@ def load(
     device: torch.device | str = "cpu",
     **settings: Any,
 ) -> Deployed:
-    """The defence called `name`, or the one of a run's folder, ready to predict.
+    """The defence called `name`, the one of a folder, or "ORG/NAME" of a hub, ready to predict.
 
     The hardened purifier is taken where the scenario hardens; `hardened=False` takes the paper's
     instead. A run around a classifier of the user's own

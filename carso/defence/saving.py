@@ -1,4 +1,5 @@
-"""`defence.save`: what `carso.fit` and `carso.harden` made, in a folder that `carso.load` reads."""
+"""`defence.save_pretrained`: what `carso.fit` and `carso.harden` made, in a folder that
+`carso.load` reads."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.data import ImageFacts
+from carso.defence.model_card import model_card
 from carso.defence.on_disk import Deployed, describe
+from carso.defence.shipped import DESCRIPTIONS
 from carso.errors import CarsoError
 from carso.purifiers.base import as_module
 from carso.scenario.classifier_settings import ClassifierSettings
@@ -36,7 +39,10 @@ def save_defence(defence: Deployed, folder: Path) -> Path:
     with files.making(folder) as place:
         keep(place, "classifier", network.state_dict())
         keep(place, stage, as_module(defence.purifier).state_dict())
-        files.write_json(place / "defence.json", description)
+        files.write_json(place / DESCRIPTIONS[1], description)
+        files.write_text(
+            place / "README.md", model_card(defence, own_code=bool(description["code"]))
+        )
     return folder
 
 

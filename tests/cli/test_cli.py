@@ -113,6 +113,8 @@ def test_demo_writes_table_and_picture(capsys: pytest.CaptureFixture[str], tmp_p
         assert not record["unreliable"], record["verdict"]
     for name in RECORDS:
         assert (tmp_path / f"{name}.json").stat().st_size > 500
+    certified = json.loads((tmp_path / "certified.json").read_text(encoding="utf-8"))
+    assert certified["accuracy"][1]["value"] > 0.3  # proven, within L2 radius 0.25
     assert "<html" in (tmp_path / "index.html").read_text(encoding="utf-8")
     with Image.open(tmp_path / "candidates.png") as picture:
         assert min(picture.size) > 300

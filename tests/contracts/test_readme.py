@@ -1,6 +1,7 @@
 """What README and docs say is true: commands exist, examples run, figures are rendered."""
 
 import copy
+import os
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from typer.main import get_command
 
@@ -221,8 +223,50 @@ def test_the_wheel_holds_weights_images_and_scenarios(tmp_path: Path) -> None:
         "carso/scenario/scenarios/fashion.toml",
         "carso/report/page.html",
         "carso/report/style.css",
+        "carso/play/page/index.html",
+        "carso/play/page/play.js",
         "carso/weights/fashion/purifier.safetensors",
         "carso/weights/fashion/defence.json",
         "carso/data/embedded/fashion/train-images-idx3-ubyte.gz",
     ):
         assert path in names
+    works_elsewhere(wheel, tmp_path)
+
+
+def works_elsewhere(wheel: Path, scratch: Path) -> None:
+    """The wheel passes the check of a package index, and runs from a folder of its own."""
+    pytest.importorskip("twine", reason="twine is not installed")
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    place, other = scratch / "installed", scratch / "elsewhere"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)  # as pip does with a wheel of plain Python
+    other.mkdir()
+    pixels = data.load("fashion-embedded").test.images[0, 0].numpy()
+    Image.fromarray(pixels).save(other / "image.png")
+    found = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(place), "predict", "fashion", "image.png"],
+        cwd=other,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert f"carso from {place}" in found.stdout
+    assert "image.png" in found.stdout
+
+
+ELSEWHERE = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))  # before what is installed of the checkout
+import carso, pathlib
+print("carso from", pathlib.Path(carso.__file__).parents[1])
+from carso.cli.main import main
+main()
+"""

@@ -12,15 +12,19 @@ from torch import Generator, Tensor, nn
 import carso
 from carso import data
 from carso.attacks.attack import AttackFacts, Model, warn
+from carso.attacks.autoattack import AutoAttack
 from carso.attacks.saved import read_examples
 from carso.defence.defence import Carso
+from carso.distributed.processes import ALONE
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import Effort, PlannedAttack, Suite, standard
+from carso.evaluation.preparation import planned, prepared
 from carso.evaluation.suites import suite
 from carso.report.record_tables import difference, summary
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
+from carso.threats.norms import threat_of
 from carso.threats.threat import Threat
 
 
@@ -198,3 +202,52 @@ def test_an_attack_that_was_picked_and_cannot_run_says_so(
 ) -> None:
     with pytest.raises(CarsoError, match="Own runs in Linf only, not in 'L2': leave it out"):
         evaluated(classifier, images, labels, norm="L2", eps=0.5, suite=with_own(Renamed()))
+
+
+class Noisy(nn.Module):
+    """`network` of an image with noise on it."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(images + 0.3 * torch.randn_like(images))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.02), ("L2", 0.1)])
+def test_a_noisy_module_is_attacked_by_the_mean_of_measured_draws_in_any_norm(
+    norm: str, eps: float, classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = carso.evaluate(
+        Noisy(classifier), images[:4], labels[:4], eps=eps, norm=norm, suite="tiny"
+    )
+    suite = record["suite"]
+    assert record["subject"]["stochastic"] is True
+    assert 0 < suite["gradient_cosine"] < 1
+    assert suite["samples"] > 1
+    assert suite["draws"] == 5
+    assert len(record["tries"]["accuracy"]) == 20
+    for attack in record["attacks"]:
+        if not attack["black_box"]:
+            assert f"{suite['samples']} candidates" in attack["through"]
+
+
+@pytest.mark.parametrize("norm", ["Linf", "L2"])
+@pytest.mark.parametrize("name", ["quick", "adaptive", "full", "standard"])
+def test_every_suite_averages_for_a_noisy_module(
+    norm: str, name: str, classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    evaluation, _ = prepared(
+        Noisy(classifier), images, labels, threat=threat_of(norm=norm, eps=0.1), name=None, named=0,
+        seed=0, draws=5, samples=16, device=torch.device("cpu"), processes=ALONE,
+    )  # fmt: skip
+    attacks = planned(evaluation, name, (), None).attacks
+    following = [p for p in attacks if not p.black_box and p.through is not None]
+    assert following
+    for one in following:
+        assert one.through is not None
+        draws = one.attack.facts.eot * one.through.draws * (one.through.samples or 1)
+        assert draws >= 16, one.name
+    if name == "standard":
+        assert [p.attack for p in attacks] == [AutoAttack(version="rand")]

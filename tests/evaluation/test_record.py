@@ -159,6 +159,7 @@ def outcome(*heard: str) -> Outcome:
     return Outcome(
         chunk=empty, index=empty, examples=empty, right=empty, confirmed=empty, margin=empty,
         gradients=empty, counts=empty, seconds=empty, library_warnings=as_tensor(list(heard)),
+        fooled=empty,
     )  # fmt: skip
 
 

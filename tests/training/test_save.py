@@ -88,7 +88,7 @@ def test_a_network_that_carso_knows_need_not_be_given_again(tmp_path: Path) -> N
     shipped.seed(0)
     assert torch.equal(found(points), shipped(points))
     assert found.samples == 2
-    assert files.read_json(tmp_path / "saved" / "defence.json")["code"] == ""
+    assert files.read_json(tmp_path / "saved" / "config.json")["code"] == ""
 
 
 def test_a_failed_save_leaves_nothing(fitted: Deployed, tmp_path: Path) -> None:

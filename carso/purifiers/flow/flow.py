@@ -60,16 +60,16 @@ class FlowPurifier(ActivationReader):
         """Candidates (B, C, H, W) before the sigmoid, where all steps from `noise` lead."""
         z = self.noise_image(entries, noise)
         for step in range(self.steps - 1):
-            time = noise.new_full((len(noise),), step / self.steps)
+            time = noise.new_full((noise.shape[0],), step / self.steps)
             aim = 2 * torch.sigmoid(self.clean_logits(entries, z, time)) - 1
             z = z + (aim - z) / (self.steps - step)
-        time = noise.new_full((len(noise),), (self.steps - 1) / self.steps)
+        time = noise.new_full((noise.shape[0],), (self.steps - 1) / self.steps)
         return self.clean_logits(entries, z, time)
 
     def noise_image(self, entries: Sequence[Tensor], noise: Tensor) -> Tensor:
         """Rows of noise as images (B, C, H, W)."""
         size = entries[0].shape[2:]
-        return noise[:, : self.noise_size(entries)].reshape(len(noise), self.channels, *size)
+        return noise[:, : self.noise_size(entries)].reshape(noise.shape[0], self.channels, *size)
 
     def clean_logits(self, entries: Sequence[Tensor], z: Tensor, time: Tensor) -> Tensor:
         """The clean image before the sigmoid, as far as `z` (B, C, H, W) at `time` (B,) and the

@@ -75,9 +75,11 @@ class ActivationReader(nn.Module):
         noise = self.draw(entries, samples, generator)  # (N, B, noise)
         repeated = [entry.expand(samples, *entry.shape).flatten(0, 1) for entry in entries]
         flat = noise.flatten(0, 1)  # (N * B, noise)
-        size = SLICE if flat.device.type == "cpu" else len(flat)
-        parts = zip(*(torch.split(part, size) for part in (flat, *repeated)), strict=True)
-        logits = torch.cat([self.decode(part, noise) for noise, *part in parts])
+        if torch.compiler.is_exporting() or flat.device.type != "cpu":
+            logits = self.decode(repeated, flat)
+        else:
+            parts = zip(*(torch.split(part, SLICE) for part in (flat, *repeated)), strict=True)
+            logits = torch.cat([self.decode(part, row) for row, *part in parts])
         return torch.sigmoid(logits).unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
 
     def pixel_logits(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
@@ -99,7 +101,7 @@ class ActivationReader(nn.Module):
             before = entered[level]
             entered[level] = found if before is None else before + found
         return [
-            first.new_zeros(len(first), width, *size) if found is None else found
+            first.new_zeros(first.shape[0], width, *size) if found is None else found
             for found, width, size in zip(entered, self.widths, sizes, strict=True)
         ]
 
@@ -116,7 +118,7 @@ class ActivationReader(nn.Module):
     def draw(self, entries: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
         """The noise of a candidate in one row, (N, B, noise)."""
         whole = math.ceil(self.noise_size(entries) / BLOCK) * BLOCK
-        return normal((len(entries[0]), samples, whole), entries[0], generator).transpose(0, 1)
+        return normal((entries[0].shape[0], samples, whole), entries[0], generator).transpose(0, 1)
 
     def deployed(self) -> Self:
         """This purifier in evaluation mode and without gradients of its own."""

@@ -54,7 +54,7 @@ class UNetPurifier(ActivationReader):
         for entry, project in zip(entries, self.noises, strict=True):
             size = entry.shape[2:]
             end = start + self.noise_channels * math.prod(size)
-            level = noise[:, start:end].reshape(len(noise), self.noise_channels, *size)
+            level = noise[:, start:end].reshape(noise.shape[0], self.noise_channels, *size)
             noisy.append(entry + project(level))
             start = end
         return self.network(noisy)  # type: ignore[no-any-return]

@@ -65,7 +65,7 @@ class VAEPurifier(nn.Module):
         cut in two draws what it would have drawn whole (torch draws normals in blocks of 16, so
         this holds where N times the latent size is a multiple of 16).
         """
-        count = len(activations[0])
+        count = activations[0].shape[0]
         return self.decode(activations, self.draw(count, samples, generator, like=activations[0]))
 
     def draw(self, count: int, samples: int, generator: Generator, *, like: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""A defence as one file for other runtimes."""

@@ -1,0 +1,148 @@
+"""The generated parts about certificates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from records import RESULTS, record, table
+from torch import Tensor
+
+from carso.certification.certificate import Smoothing, certified_accuracy
+from carso.evaluation.statistics import paired_difference
+from carso.report.record_tables import signed
+
+CERTIFICATES = RESULTS / "certificates"
+RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
+KINDS = ("bare", "activations", "image", "noise-classifier")
+"""The classifier alone, behind a purifier that reads its activations, behind one that reads the
+image, and trained on noise itself."""
+
+
+def paths(prefix: str = "fashion") -> list[Path]:
+    """The records, from small sigma to large and in the order of `KINDS`."""
+    found = []
+    for path in CERTIFICATES.glob(f"{prefix}-*.json"):
+        kind, sigma = path.stem.removeprefix(f"{prefix}-").rsplit("-", 1)
+        if kind in KINDS:
+            found.append((float(sigma), KINDS.index(kind), path))
+    return [path for _, _, path in sorted(found)]
+
+
+def named(kind: str, sigma: str) -> Any:
+    return record(CERTIFICATES / f"fashion-{kind}-{sigma}.json")
+
+
+def certified() -> str:
+    """Certified accuracy at some radii."""
+    rows = []
+    for found in map(record, paths()):
+        at = {row["radius"]: row["value"] for row in found["accuracy"]}
+        cells = " | ".join(f"{at[radius]:.3f}" for radius in RADII)
+        rows.append(
+            f"| {found['subject']['name']} | {found['smoothing']['sigma']:g} | {cells} | "
+            f"{found['abstained']} |"
+        )
+    radii = " | ".join(f"{radius:g}" for radius in RADII)
+    return table(f"| what | sigma | {radii} | abstained |", rows)
+
+
+def how_certified() -> str:
+    """On how many images and draws, and what no certificate can exceed."""
+    sentences = []
+    for images, draws in sorted({counts(found) for found in map(record, paths())}):
+        most = Smoothing(sigma=1.0, draws=draws).largest_radius
+        sentences.append(
+            f"{images} test images, {draws:,} draws for each, alpha = 0.001: no radius above "
+            f"{most:.2f} sigma can come of it."
+        )
+    return " ".join(sentences)
+
+
+def counts(found: Any) -> tuple[int, int]:
+    return len(found["images"]["label"]), found["smoothing"]["draws"]
+
+
+def hits(found: Any, at: float) -> Tensor:
+    """Which images are certified right within a radius, as floats."""
+    images = found["images"]
+    radii = torch.tensor(images["radius"], dtype=torch.float64)
+    right = torch.tensor(images["selected"]) == torch.tensor(images["label"])
+    return certified_accuracy(radii, right, at).double()
+
+
+def compared() -> str:
+    """Paired differences on the same images: activations against the image and the others."""
+    rows = []
+    for sigma in sorted({path.stem.rsplit("-", 1)[1] for path in paths()}, key=float):
+        for other in ("image", "noise-classifier", "bare"):
+            if not all((CERTIFICATES / f"fashion-{k}-{sigma}.json").exists()
+                       for k in ("activations", other)):  # fmt: skip
+                continue
+            both = named("activations", sigma), named(other, sigma)
+            cells = " | ".join(
+                signed(paired_difference(*(hits(found, at) for found in both))) for at in RADII[:-1]
+            )
+            rows.append(f"| {both[1]['subject']['name']} | {sigma} | {cells} |")
+    radii = " | ".join(f"{radius:g}" for radius in RADII[:-1])
+    return table(f"| reads activations, against | sigma | {radii} |", rows)
+
+
+def speeds() -> str:
+    """Draws per second, and as a share of plain passes."""
+    rows = []
+    for found in map(record, paths()):
+        made = found["provenance"]
+        rows.append(
+            f"| {found['subject']['name']} | {found['smoothing']['sigma']:g} | "
+            f"{made['seconds']:.0f} | {made['draws_per_second']:.0f} | "
+            f"{made['share_of_plain_passes']:.2f} |"
+        )
+    head = "| what | sigma | seconds | draws per second | share of plain passes |"
+    return table(head, rows)
+
+
+def trainings() -> str:
+    """How long each training took, and what it reached on validation images."""
+    rows = []
+    for path in sorted((CERTIFICATES / "training").glob("fashion-*.json")):
+        found = record(path)
+        last = max(found["history"], key=lambda row: row["validation_noise_accuracy"])
+        epochs, seconds = len(found["history"]), sum(row["seconds"] for row in found["history"])
+        kind, sigma = path.stem.removeprefix("fashion-").rsplit("-", 1)
+        rows.append(
+            f"| {kind} | {sigma} | {epochs} | {seconds / 60:.0f} min | "
+            f"{last['validation_accuracy']:.4f} | {last['validation_noise_accuracy']:.4f} |"
+        )
+    return table("| what | sigma | epochs | took | clean | single draws under noise |", rows)
+
+
+def attacked() -> str:
+    """What attacks inside the certificates came to."""
+    path = CERTIFICATES / "attacks" / "fashion-certified.json"
+    if not path.exists():
+        return "At this size: not run yet."
+    found = record(path)
+    sentence = (
+        f"{found['attacked']} certified images, each attacked by {found['attack']['steps']} steps "
+        f"of PGD within its own radius: {found['fell']} fell, and of {found['another_leads']} "
+        f"another class led among {found['attack']['draws']} draws."
+    )
+    rows = [
+        f"| {row['radius']:g} | {row['certified']:.3f} | {row['under_attack']:.3f} |"
+        for row in found["accuracy"]
+    ]
+    count = found["images_at_fixed_radii"]
+    head = f"| L2 radius, {count} images | certified accuracy | accuracy under attack |"
+    return f"{sentence}\n\n{table(head, rows)}"
+
+
+CERTIFICATE_PARTS = {
+    "certificates": certified,
+    "certificates-how": how_certified,
+    "certificates-compared": compared,
+    "certificates-speed": speeds,
+    "certificates-training": trainings,
+    "certificates-attacked": attacked,
+}

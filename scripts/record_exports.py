@@ -1,0 +1,66 @@
+"""Exports shipped defences and records how the files compare with the defences themselves.
+
+python scripts/record_exports.py docs/results/exports.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import torch
+
+import carso
+from carso import data
+from carso.export.export_files import export_defence
+from carso.machine.timing import seconds
+from carso.randomness import given_noise
+from carso.storage import files
+from carso.storage.provenance import provenance
+
+NAMES = ("fashion", "fashion-retrofit-unet")
+IMAGES = 200
+
+
+def compared(name: str, folder: Path) -> dict[str, Any]:
+    """Size of the ONNX file, and its answers beside the defence's on the same noise."""
+    defence, path = carso.load(name), folder / f"{name}.onnx"
+    note = export_defence(defence, "onnx", path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    images = data.load("fashion-embedded").test.batch(slice(0, IMAGES))[0]
+    noise = torch.randn(IMAGES, note["noise_size"], generator=torch.Generator().manual_seed(0))
+    given = {"images": images.numpy(), "noise": noise.numpy()}
+    scores, labels = session.run(None, given)
+    with given_noise(noise):
+        wanted = defence.predict_proba(images)
+    session_time = min(seconds(lambda: session.run(None, given)) for _ in range(3))
+    own_time = min(seconds(lambda: defence.predict_proba(images)) for _ in range(3))
+    return {
+        "bytes": path.stat().st_size,
+        "samples": note["samples"],
+        "noise_size": note["noise_size"],
+        "same_labels": int((torch.from_numpy(labels) == wanted.argmax(dim=1)).sum()),
+        "largest_difference": float((torch.from_numpy(scores).exp() - wanted).abs().max()),
+        "time_over_torch": session_time / own_time,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        found = {name: compared(name, Path(folder)) for name in NAMES}
+    versions = {"onnxruntime": onnxruntime.__version__}
+    record = {"images": IMAGES, "defences": found, "versions": versions}
+    files.write_json(given.out, {**record, "provenance": provenance()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What is exported answers as the defence does, on any number of images."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from support import fails, run
+from torch import Generator, Tensor
+
+import carso
+from carso import data
+from carso.defence.on_disk import Deployed
+from carso.export.export_files import export_defence
+from carso.randomness import given_noise
+
+IMAGES = 200
+
+
+def by_defence(defence: Deployed, images: Tensor, noise: Tensor) -> Tensor:
+    """Log-probabilities of the defence itself, with this noise."""
+    with given_noise(noise), torch.no_grad():
+        return defence(images)
+
+
+def inputs(size: int, count: int = IMAGES) -> tuple[Tensor, Tensor]:
+    images = data.load("fashion-embedded").test.batch(slice(0, count))[0]
+    return images, torch.randn(count, size, generator=Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["fashion", "fashion-retrofit-unet"])
+def test_onnx_gives_the_same_labels_and_probabilities(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="carso[export] is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="carso[export] is not installed")
+    defence = carso.load(name, samples=2)
+    note = export_defence(defence, "onnx", tmp_path / "it.onnx")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = runtime.InferenceSession(
+        tmp_path / "it.onnx", options, providers=["CPUExecutionProvider"]
+    )
+    images, noise = inputs(note["noise_size"])
+    wanted = by_defence(defence, images, noise)
+    for part in (slice(0, IMAGES), slice(3, 4)):  # a batch of any size
+        scores, labels = session.run(
+            None, {"images": images[part].numpy(), "noise": noise[part].numpy()}
+        )
+        assert (torch.from_numpy(labels) == wanted[part].argmax(dim=1)).all()
+        torch.testing.assert_close(
+            torch.from_numpy(scores).exp(), wanted[part].exp(), atol=1e-4, rtol=1e-3
+        )
+
+
+def test_torch_gives_the_same_anchored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "it.pt2"
+    code, out, _ = run(
+        capsys, "export", "fashion-hardened", "--to", "torch", "--out", path, "--json"
+    )
+    assert code == 0
+    note = json.loads(out)
+    images, noise = inputs(note["noise_size"], 5)
+    scores, labels = torch.export.load(path).module()(images, noise)
+    wanted = by_defence(carso.load("fashion-hardened"), images, noise)
+    assert torch.equal(labels, wanted.argmax(dim=1))
+    torch.testing.assert_close(scores.exp(), wanted.exp(), atol=1e-5, rtol=1e-4)
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails(capsys, "export", "fashion", "--to", "paper", says=["--to is one of onnx, torch"])
+    vote = carso.load("fashion", aggregation="majority-vote")
+    with pytest.raises(carso.CarsoError, match="majority-vote"):
+        export_defence(vote, "onnx", tmp_path / "vote.onnx")
+    assert not list(tmp_path.iterdir())
