@@ -18,10 +18,16 @@ test: setup lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile \
 		--no-loadscope-reorder
 
-# The tests in a folder of its own for each Python that is found.
+# The tests in a folder of its own for each Python that is found. Torch is installed first, by
+# itself: a Python that there is no torch for is skipped, and any other fault is one.
+PYTHONS ?= 3.11 3.12 3.13
 test-all-pythons:
-	@for version in 3.11 3.12 3.13; do \
-		python=$$(command -v python$$version) && $$python -V >/dev/null 2>&1 || { echo "no python$$version here: skipped"; continue; }; \
+	@for version in $(PYTHONS); do \
+		python=$$(command -v python$$version) && $$python -V >/dev/null 2>&1 \
+			|| { echo "python$$version: skipped: it is not here"; continue; }; \
+		$$python -m venv .venv-$$version || exit 1; \
+		.venv-$$version/bin/pip install --quiet --disable-pip-version-check --only-binary :all: \
+			-c constraints.txt torch || { echo "python$$version: skipped: no torch for it"; continue; }; \
 		$(MAKE) test PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	done
 

@@ -18,7 +18,8 @@ import torch
 
 from carso import data
 from carso.attacks.pgd import cross_entropy_gradient
-from carso.defence.on_disk import folder_of, stored
+from carso.defence.on_disk import stored
+from carso.defence.shipped import folder_of
 from carso.machine.timing import seconds
 from carso.randomness import generator
 from carso.scenario import parser

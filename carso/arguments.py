@@ -24,23 +24,32 @@ R = TypeVar("R")
 
 
 def door(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, with one clear line where its arguments do not fit its signature."""
+    """`function`, with one clear line where its arguments do not fit its signature, or where one
+    that is True or False is given something else."""
     signature, what = inspect.signature(function), function.__qualname__.removesuffix(".__init__")
     known = [
         name
         for name, one in signature.parameters.items()
         if one.kind is not one.VAR_KEYWORD and name != "self"
     ]
+    flags = {
+        name: one.default is None
+        for name, one in signature.parameters.items()
+        if one.annotation in (bool, "bool", "bool | None")
+    }
     open_ended = any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            signature.bind(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             if not open_ended:
                 refuse_unknown(what, kwargs, known)
             raise CarsoTypeError(f"{what}(): {error}") from None
+        for name, optional in flags.items():
+            if name in given and not (optional and given[name] is None):
+                flag(name, given[name])
         return function(*args, **kwargs)
 
     return called
@@ -125,6 +134,25 @@ def names(name: str, value: Any) -> tuple[str, ...]:
         if not isinstance(one, str):
             raise CarsoTypeError(f"{name} must be a list of names, found {shown(one)} in it")
     return found
+
+
+def refuse_unreadable(name: str, tensor: Any) -> None:
+    """One line for a tensor whose numbers cannot be looked at: a sparse one, or one on meta."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        return
+    if tensor.is_meta:
+        raise CarsoError(f"{name} must hold numbers; this tensor is on meta, which holds none")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise CarsoError(f"{name} must be a plain, dense tensor, got {tensor.layout}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise CarsoTypeError(f"{name} must be True or False, got {shown(value)}")
+    return value
 
 
 def device(value: Any) -> torch.device:

@@ -21,7 +21,8 @@ from torch import Tensor
 from carso import data as data_sets
 from carso.attacks.saved import read_examples
 from carso.certification.certify import certify
-from carso.defence.on_disk import Deployed, folder_of, load
+from carso.defence.on_disk import Deployed, load
+from carso.defence.shipped import folder_of
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.by_name import posterior_kl
 from carso.evaluation.evaluate import evaluate, silent

@@ -31,8 +31,8 @@ from carso.errors import CarsoError
 from carso.evaluation.by_name import Images, named_model
 from carso.evaluation.fingerprints import images_identity, weights
 from carso.evaluation.protocol import Counted
+from carso.progress import progress
 from carso.randomness import generator
-from carso.report.progress import progress
 from carso.storage import files
 from carso.storage.provenance import provenance
 from carso.threats.l2 import L2

@@ -25,10 +25,11 @@ import torch
 from records import in_one_line
 from torch import Tensor
 
-from carso.defence.on_disk import folder_of, stored
+from carso.defence.on_disk import stored
+from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
+from carso.progress import progress
 from carso.randomness import generator
-from carso.report.progress import progress
 from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
 from carso.scenario.training_settings import ClassifierTrainingSettings, HardeningSettings

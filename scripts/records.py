@@ -36,7 +36,8 @@ def subject_and_images(
     """What a record is about: the defence `name` or its classifier, its images and their labels."""
     import torch
 
-    from carso.defence.on_disk import folder_of, load, stored
+    from carso.defence.on_disk import load, stored
+    from carso.defence.shipped import folder_of
     from carso.evaluation.by_name import Images
     from carso.evaluation.fingerprints import weights
 

@@ -19,7 +19,7 @@ from torture_subject import SIDE, Subject
 
 KIND = "wrong calls"
 SECONDS = 60
-"""A call that works as long is no refusal."""
+"""A call that works as long, in seconds of a processor, is no refusal."""
 NAN = math.nan
 
 COUNTS = (0, -1, 2.5, "2", NAN, [1])
@@ -87,6 +87,8 @@ TRAINING: Wrong = {
     "device": DEVICES, "threat": ("Linf", 0.1), "epochs": COUNTS, "batch_size": COUNTS,
     "samples": COUNTS, "steps": (-1, 2.5, "2", NAN),
     "kind": ("odd", 3, "no_module:Mine"), "epoch": (1,), "latnet": (8,), "latent": COUNTS,
+    "out": (3, b"x", "/proc/none/run", ["x"]), "quiet": ("yes", 1, None),
+    "check_accuracy": ("no", 0, None), "display": (3, "bar"),
 }  # fmt: skip
 
 
@@ -122,7 +124,9 @@ def table(subject: Subject) -> Iterator[tuple[str, Callable[[], object]]]:
          "device": DEVICES, "draws": COUNTS, "samples": (-1, 2.5, "2", NAN), "chunk": COUNTS,
          "suite": ("odd", 3), "attacks": ("margin", ["odd"], [3], 3),
          "out": (3, subject.run, "/proc/none/x.json"), "threat": ("Linf", 0.1),
-         "examples": (3, "/none.safetensors"),
+         "examples": (3, "/none.safetensors", subject.run, subject.run / "classifier.safetensors"),
+         "quiet": ("yes", 1), "again": ("yes", 1), "name": (3, ["x"]), "classes": ("ab", 3, [1, 2]),
+         "backward": (3, "x", lambda x: x), "chnuk": (3,), "counted": (3, "bar"),
          "save_examples": (3, "/proc/none/x.safetensors", "x.txt")},
     )  # fmt: skip
     yield from varied(
@@ -139,6 +143,18 @@ def table(subject: Subject) -> Iterator[tuple[str, Callable[[], object]]]:
         {"classifier": bad_classifiers()[:6], "purifier": (None, 3, "vae", nn.Identity()),
          "samples": COUNTS, "aggregation": ("odd", 3, None), "anchor": (-1, NAN, "x"),
          "max_batch": COUNTS, "seed": SEEDS, "final_classifier": ("x", 3)},
+    )  # fmt: skip
+    yield from varied(
+        "defence.save", defence.save, {"folder": subject.folder / "saved"},
+        {"folder": (3, None, b"x", subject.run, subject.record, "/proc/none/x", ["x"])},
+    )  # fmt: skip
+    yield from varied(
+        "carso.certify", carso.certify,
+        {"model": network(), "images": images(), "labels": torch.tensor([0, 1]), "sigma": 0.1,
+         "draws": 10, "selection": 10},
+        {"model": bad_classifiers()[:9], "images": other_images, "labels": bad_labels(),
+         "sigma": (*RADII[3:], 0, -1), "seed": SEEDS, "device": DEVICES, "draws": COUNTS,
+         "out": (3, subject.run, "/proc/none/x.json"), "sgima": (1,)},
     )  # fmt: skip
     for name in ("__call__", "predict", "predict_proba", "purify", "explain"):
         yield from varied(f"defence.{name}", getattr(defence, name), {}, {"images": bad_images()})
@@ -162,8 +178,9 @@ def on_data(subject: Subject) -> Iterator[tuple[str, Callable[[], object]]]:
         {"name": (3, None, "odd", "", "folder:/none", ["x"], b"x", str(subject.folder / "cache"))},
     )  # fmt: skip
     yield from varied(
-        "data.load", data.load, {"name": "cifar10"}, {"root": (3, Path("/none"), "/none")}
-    )
+        "data.load", data.load, {"name": "fashion-embedded"},
+        {"root": (3, Path("/none"), "/none", subject.record), "download": ("yes", 1), "rot": (1,)},
+    )  # fmt: skip
     yield from varied(
         "data.from_tensors", data.from_tensors, {"images": pixels, "labels": labels},
         {"images": (None, "x", pixels.float(), pixels[0], pixels[:3], pixels.numpy()),
@@ -226,8 +243,8 @@ def outcome(call: Callable[[], object]) -> tuple[str, str]:
     def late(number: int, frame: object) -> None:
         raise TimeoutError(f"it works after {SECONDS} seconds")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(SECONDS)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             call()
@@ -240,7 +257,7 @@ def outcome(call: Callable[[], object]) -> tuple[str, str]:
     except Exception as error:
         return "traceback", f"{type(error).__name__}: {last_line(str(error))}"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def trials(subject: Subject, random: Random, *, short: bool) -> Iterator[Trial]:

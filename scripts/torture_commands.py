@@ -45,6 +45,7 @@ def commands(subject: Subject) -> dict[str, Words]:
         "reproduce": ["reproduce", "results", "--show", "--out", new],
         "demo": ["demo", "--images", 3, "--out", new],
         "import": ["import", new],
+        "layers": ["layers", run / "classifier.safetensors", "--scenario", toml],
         "doctor": ["doctor"],
         "scenarios": ["scenarios"],
     }  # fmt: skip
@@ -56,19 +57,23 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--devices": (*WHOLE, "0", "-1", *HUGE), "--nodes": (*WHOLE, "0", "-1"),
         "--precision": (*NAMES, "16", "bf16"), "--preset": NAMES, "--data": ("/none", ""),
         "--classifier": (*NAMES, "", "/none.pt", "/none.py", "/none.safetensors"),
+        "--on": (*NAMES, "folder:/none", "run"), "--checkpoint-minutes": ("x", "-1", "", "nan"),
+        "--run": ("/proc/none/x", "mini.toml", "mini.toml/x"), "--quiet": ("yes",),
     },
     "harden": {
         "--seed": WHOLE, "--threads": (*WHOLE, "-1", "100000"), "--device": DEVICES,
         "--devices": (*WHOLE, "0", "-1", *HUGE), "--nodes": (*WHOLE, "0", "-1"),
         "--precision": (*NAMES, "16"), "--preset": NAMES, "--data": ("/none",),
         "--epochs": (*WHOLE, "0", "-1"), "--eps": NUMBERS,
-        "--layers": ("odd", "layer.9", "layer.0,odd", ",,"),
+        "--layers": ("odd", "layer.9", "layer.0,odd", ",,"), "--on": (*NAMES, "folder:/none"),
+        "--checkpoint-minutes": ("x", "-1", "", "nan"), "--norm": (*NAMES, "l2", "L7"),
+        "--run": ("/proc/none/x", "mini.toml", "mini.toml/x"),
         "--classifier": (*NAMES, "", "/none.pt", "/none.py"),
     },
     "predict": {
         "--samples": (*WHOLE, "0", "-1", "1000000000"), "--seed": WHOLE, "--device": DEVICES,
         "--aggregation": NAMES, "--classifier": ("/none.py", "odd"),
-        "--candidates": ("/proc/none/x",),
+        "--candidates": ("/proc/none/x", "mini.toml", "mini.toml/x"),
     },
     "evaluate": {
         "--images": (*WHOLE, "0", "-1", "999"), "--draws": (*WHOLE, "0", "-1"),
@@ -101,7 +106,14 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--images": (*WHOLE, "0", "2", "-1", "100000"), "--seed": WHOLE,
         "--threads": (*WHOLE, "-1", "100000"), "--out": ("/proc/none/x", "mini.toml"),
     },
-    "import": {"--scenario": NAMES, "--base": NAMES, "--classifier": ("/none.safetensors",)},
+    "import": {
+        "--run": ("/proc/none/x", "mini.toml"), "--scenario": NAMES, "--base": NAMES,
+        "--classifier": ("/none.safetensors",),
+    },
+    "layers": {
+        "--scenario": (*NAMES, "", "/none.toml", "run"), "--preset": NAMES,
+        "--shape": ("x", "1,2", "0,16,16", "1,16,16,16", "1,-1,16", "1.5,16,16", ",,"),
+    },
     "doctor": {"--data": ("/none", "mini.toml")},
     "scenarios": {},
 }  # fmt: skip
@@ -140,7 +152,12 @@ def wrong_files(subject: Subject, lines: dict[str, Words]) -> Iterator[Words]:
         yield ["predict", path, lines["predict"][2]]
         yield ["train", path, "--run", place / "new"]
         yield ["evaluate", path, "--images", 2, "--out", place / "new.json"]
-        yield ["evaluate", lines["evaluate"][1], "--images", 2, "--out", path]
+        if path.exists():  # else it is a place like any other
+            yield ["evaluate", lines["evaluate"][1], "--images", 2, "--out", path]
+        yield ["layers", path, "--scenario", subject.folder / "mini.toml"]
+        yield ["import", path, "--run", place / "new"]
+        yield ["evaluate", lines["evaluate"][1], "--images", 2, "--examples", path]
+        yield ["harden", subject.folder / "mini.toml", "--classifier", path, "--run", place / "new"]
         yield [*lines["train"], "--classifier", path]
     for number, (old, new) in enumerate(TOML_MISTAKES):
         path = place / f"{number}.toml"
@@ -240,7 +257,7 @@ def trials(subject: Subject, random: Random, *, short: bool) -> Iterator[Trial]:
     chosen = table(subject)
     random.shuffle(chosen)
     for words in chosen[: 8 if short else None]:
-        ended = subject.command(words, guarded, seconds=60)
+        ended = subject.command(words, guarded, seconds=900)
         shown = shlex.join(["carso", *(str(word) for word in words)])
         said = f"exit code {ended.code}: {last_line(ended.err)}"
         what, said = (text.replace(f"{subject.folder}/", "") for text in (shown, said))

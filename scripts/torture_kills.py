@@ -19,7 +19,7 @@ from torture_subject import Ended, Started, Subject, bits
 RANDOM, EXACT = "kills at random moments", "kills just before a write"
 CHAIN = 5
 """Kills of one run before it is left to end."""
-POINTS = 40
+POINTS = 12
 """Writes of each command, of all that it does, before which it is killed."""
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open"}
 """Events of Python by which files change. A rename is what puts a file in its place."""
@@ -136,7 +136,7 @@ def trials(subject: Subject, random: Random, *, short: bool) -> Iterator[Trial]:
         yield from killed_at_random(subject, train, random, 1)
         yield from killed_at(subject, evaluate, random.randint(1, 20), 20)
         return
-    for work, chains in ((train, 14), (evaluate, 10)):
+    for work, chains in ((train, 18), (evaluate, 14)):
         random_kills = partial(killed_at_random, subject, work, random, CHAIN)
         tries += [random_kills] * chains
         total = counted(subject, work)

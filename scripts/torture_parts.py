@@ -21,10 +21,11 @@ def counts() -> str:
     for kind, found in record(RESULTS / "torture.json")["kinds"].items():
         goal = GOALS.get(kind, 0)
         few = f" (of {goal} wanted)" if found["tried"] < goal else ""
+        revisions = ", ".join(f"`{one[:7]}`" for one in found["revision"].split(", "))
         wrong = " | ".join(str(found[outcome]) for outcome in WRONG)
         rows.append(
             f"| {kind} | {found['tried']}{few} | {found['right']} | {wrong} | {found['seed']} | "
-            f"`{found['revision'][:7]}` |"
+            f"{revisions} |"
         )
     header = "| what | tried | right | silent | traceback | unclear | seed | revision |"
     return table(header, rows)

@@ -179,7 +179,7 @@ class Subject:
         return ["predict", run, picture, "--json", "--device", "cpu"]
 
     def command(
-        self, words: Iterable[object], first: Callable[[], None] = nothing, seconds: float = 300
+        self, words: Iterable[object], first: Callable[[], None] = nothing, seconds: float = 1800
     ) -> Ended:
         """The command, to its end; one that takes longer than `seconds` is killed."""
         running = Started(words, self.folder, first=first)

@@ -21,10 +21,11 @@ from records import best_of, in_one_line
 
 import carso
 from carso import data
-from carso.defence.on_disk import folder_of, stored
+from carso.defence.on_disk import stored
+from carso.defence.shipped import folder_of
+from carso.progress import progress
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator
-from carso.report.progress import progress
 from carso.scenario.parser import as_table, from_table, merged, read
 from carso.storage import files
 from carso.storage.provenance import provenance

@@ -72,7 +72,7 @@ def certify(
     from carso.certification.certify_by_name import certify_by_name
     from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images
-    from carso.report.progress import progress
+    from carso.progress import progress
     from carso.report.write import terminal
 
     place = prepare(device, threads)

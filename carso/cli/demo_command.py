@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_places
 from carso.cli.options import JsonOption, QuietOption, ThreadsOption, prepare, print_table
 
 
@@ -20,9 +21,10 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """See what published attacks say of the shipped defence, and what better ones say."""
+    check_places(folders=[out])
     from carso import demo as story
+    from carso.progress import progress
     from carso.report.certificates import certificate_conclusion
-    from carso.report.progress import progress
     from carso.storage.provenance import provenance
 
     prepare("cpu", threads)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_folder
 from carso.cli.options import DataOption, JsonOption, print_table
 
 
@@ -20,13 +21,14 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Show the machine, the versions, and what data and weights are found."""
+    check_folder("--data", data)
     from carso import data as data_sets
-    from carso.defence import on_disk
+    from carso.defence import shipped
     from carso.storage.provenance import provenance
 
     facts = provenance()
     facts["data"] = dict(data_sets.available(data))
-    facts["weights"] = {name: str(on_disk.SHIPPED / name) for name in on_disk.names()}
+    facts["weights"] = {name: str(shipped.SHIPPED / name) for name in shipped.names()}
     if tune:
         from carso.cli.speed import ratios, suggestions
 

@@ -8,6 +8,14 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import (
+    check_data_set,
+    check_defence,
+    check_files,
+    check_folder,
+    check_name,
+    check_places,
+)
 from carso.cli.options import (
     DataOption,
     DeviceOption,
@@ -28,6 +36,9 @@ from carso.cli.options import (
     prepare,
     said_if_unchanged,
 )
+from carso.errors import CarsoError
+
+SPLITS = ("test", "validation")
 
 
 def evaluate(
@@ -90,16 +101,26 @@ def evaluate(
 
     Stopped and called again, it goes on; finished, it prints the record that it has.
     """
+    chosen = listed("--attacks", attacks)
+    check_defence(defence)
+    check_name("suite", suite)
+    check_name("aggregation", aggregation)
+    check_name("norm", norm)
+    check_data_set(on)
+    if split not in SPLITS:
+        raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {split!r}")
+    check_files("", [examples, classifier])
+    check_folder("--data", data)
+    check_places(out, save_examples)
     from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
-    from carso.report.progress import progress
+    from carso.progress import progress
     from carso.report.write import terminal
 
     place = prepare(device, threads)
     processes, place = launch(
         device=place, devices=devices, nodes=nodes, threads=threads, oversubscribe=oversubscribe
     )
-    chosen = listed("--attacks", attacks)
     changed = {
         "bare": bare,
         "unhardened": unhardened,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_data_set, check_files, check_name, check_places
 from carso.cli.options import (
     AnyAccuracyOption,
     CheckpointOption,
@@ -74,11 +75,16 @@ def harden(
     """Harden a classifier of your own, whose weights stay as they are. Run again to go on."""
     from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
+
+    classifier, asked = weight_file(classifier), parser.read(scenario, preset=preset)
+    check_files("--classifier", [classifier])
+    check_data_set(on)
+    check_name("precision", precision)
+    check_places(folders=[run])
     from carso.training.recipes import hardening_of_file
 
-    classifier = weight_file(classifier)
     settings = hardening_of_file(
-        parser.read(scenario, preset=preset),
+        asked,
         classifier,
         layers=listed("--layers", layers),
         eps=eps,

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_files, check_folder, check_places
+from carso.scenario import parser
+
 
 def import_(
     folder: Annotated[Path, typer.Argument(help="Folder with the files the authors publish.")],
@@ -22,11 +25,13 @@ def import_(
     run: Annotated[Path | None, typer.Option(help="Folder to make; default runs/BASE.")] = None,
 ) -> None:
     """Make a run of the weights that the paper's authors publish, to evaluate it."""
+    settings = parser.read(scenario) if scenario else None
+    check_folder("import", folder)
+    check_files("--classifier", [classifier])
+    check_places(folders=[run])
     from carso import data
     from carso.defence.published_weights import find, import_published
-    from carso.scenario import parser
 
-    settings = parser.read(scenario) if scenario else None
     source = find(folder, scenario=settings, base=base, classifier=classifier)
     out = import_published(source, run or Path("runs") / source.base)
     print(f"imported: {source.base} around {source.classifier.name}, in {out}")

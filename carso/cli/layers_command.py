@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_files
 from carso.cli.options import JsonOption, PresetOption, print_table
 
 
@@ -24,12 +25,14 @@ def layers(
 ) -> None:
     """List the layers of a classifier, and which ones layers = "auto" takes."""
     from carso.classifiers.known_files import weight_file
-    from carso.defence.layers import earliest, layers_in
     from carso.scenario import parser
+
+    settings, weights = parser.read(scenario, preset=preset), weight_file(classifier)
+    check_files("", [weights])
+    from carso.defence.layers import earliest, layers_in
     from carso.training.recipes import classifier_and_shape
 
-    settings = parser.read(scenario, preset=preset)
-    network, image_shape = classifier_and_shape(settings, weight_file(classifier), shape)
+    network, image_shape = classifier_and_shape(settings, weights, shape)
     found = layers_in(network, image_shape)
     taken = earliest(found, image_shape)
     rows = [

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from carso.cli.before_work import check_defence, check_files, check_name, check_places
 from carso.cli.options import (
     DeviceOption,
     JsonOption,
@@ -32,6 +33,10 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Label images: label, probability, and what the classifier alone would say."""
+    check_defence(defence)
+    check_name("aggregation", aggregation)
+    check_files("", [*images, classifier])
+    check_places(folders=[candidates])
     from carso.prediction import predict_files
 
     place = prepare(device, 0)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_files, check_places
 from carso.cli.options import JsonOption
 
 
@@ -17,6 +18,8 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
+    check_files("", records)
+    check_places(folders=[out])
     from carso.report.write import write_report
 
     found, written = write_report(records, out)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from carso.cli.before_work import check_folder, check_name, check_places
 from carso.cli.options import (
     DataOption,
     DeviceOption,
@@ -71,13 +72,19 @@ def reproduce(
     What has to be made is listed first, with what it will probably take. Every step is kept:
     stopped and called again, it goes on; --show gives the tables of what is there.
     """
+    from carso.reproduction.plan import read_scale
+
+    planned = read_scale(scale)
+    check_name("table", "" if table == "all" else table)
+    check_name("precision", precision)
+    check_folder("--data", data)
+    check_folder("--weights", weights)
+    check_places(folders=[out])
     from carso.distributed.launchers import launch
     from carso.reproduction.paper_tables import TABLES
-    from carso.reproduction.plan import read_scale
     from carso.reproduction.render import as_lines, render, write
     from carso.reproduction.results_folder import ResultsFolder
 
-    planned = read_scale(scale)
     if table != "all" and table not in TABLES:
         raise CarsoError(f"there is no table {table!r}; there are {', '.join(TABLES)}, and all")
     if retrain and records is not None:
@@ -133,7 +140,7 @@ def make(
 ) -> dict[Path, str]:
     """List the jobs of some tables and what they need, then run them; by its path, why a thing
     could not be made. At the paper's scale nothing runs before everything is here."""
-    from carso.report.progress import progress
+    from carso.progress import progress
     from carso.reproduction.jobs import as_list, list_together
     from carso.reproduction.needs import JobSettings, Missing, check_needs
     from carso.reproduction.run_jobs import run_jobs

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from carso.cli.before_work import (
+    check_data_set,
+    check_files,
+    check_folder,
+    check_name,
+    check_places,
+)
 from carso.cli.options import (
     AnyAccuracyOption,
     CheckpointOption,
@@ -64,11 +71,14 @@ def train(
     """Train a scenario: classifier, purifier, hardening. Run again to go on."""
     from carso.classifiers.known_files import weight_file
     from carso.scenario import parser
-    from carso.training.recipes import with_sigma
 
     settings = parser.read(scenario, preset=preset)
+    if sigma is not None:
+        from carso.training.recipes import with_sigma  # which imports torch
+
+        settings = with_sigma(settings, sigma)
     run_scenario(
-        settings if sigma is None else with_sigma(settings, sigma),
+        settings,
         run,
         data,
         download=download,
@@ -111,8 +121,14 @@ def run_scenario(
     """Train what `settings` say, and print where it went."""
     from dataclasses import replace
 
+    folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
+    check_files("--classifier", [classifier])
+    check_folder("--data", data)
+    check_data_set(on)
+    check_name("precision", precision)
+    check_places(folders=[folder])
     from carso.distributed.launchers import check_launch, first_process, launch
-    from carso.report.progress import progress
+    from carso.progress import progress
     from carso.training.train import load_data
     from carso.training.train import train as train_all
 
@@ -120,7 +136,6 @@ def run_scenario(
         settings = replace(settings, seed=seed)
     if on:
         settings = replace(settings, data=replace(settings.data, set=on, fallback=""))
-    folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
     place = prepare(device, threads)
     size = 0
     if devices * nodes > 1 and first_process():  # a mistake is said before they start

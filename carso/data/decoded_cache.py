@@ -1,8 +1,8 @@
 """Decoded images kept in the user's cache: a hundred thousand JPEG files take a while."""
 
 import hashlib
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from carso.data.locations import cache_root
 from carso.data.pictures import SHOW_PROGRESS_FROM, PictureFormat, decode
+from carso.errors import CarsoError
+from carso.storage import tensor_files
 from carso.storage.files import NoCacheError, clear_old_scratch
 
 
@@ -43,26 +45,14 @@ def _key(paths: Sequence[Path], expected: PictureFormat, folder: Path) -> str:
 
 
 def _read(path: Path) -> Tensor | None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
-        return load_file(path).get("images")
-    except (OSError, SafetensorError):  # absent or damaged: decode again
+        return tensor_files.load(path).get("images")
+    except CarsoError:  # absent or damaged: decode again
         return None
 
 
 def _write(path: Path, images: Tensor) -> None:
-    """Put the file in place whole or not at all; without a writable cache, do without."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clear_old_scratch(path.parent, ".writing-")
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as scratch:
-            unfinished = Path(scratch) / path.name
-            save_file({"images": images.to(torch.uint8)}, unfinished)
-            unfinished.replace(path)
-    except (OSError, SafetensorError):  # the latter where the disk is full
-        return
+    """Keep the images; without a writable cache, do without."""
+    with suppress(OSError, CarsoError):
+        clear_old_scratch(path.parent, f".{path.name}.")
+        tensor_files.save(path, {"images": images.to(torch.uint8)})

@@ -36,6 +36,8 @@ def load(name: str | Path, root: Path | str | None = None, *, download: bool = F
     """
     name = str(arguments.place("the name of a data set", name)) if name != "" else ""
     root = None if root is None else arguments.place("root", root)
+    if root is not None and not root.is_dir():  # also where the set lies elsewhere
+        raise DataError(f"{root}: expected a folder that holds data sets, found no folder")
     if name in DATA_SETS:
         return _load_known(name, root, download)
     if name.startswith(FOLDER_PREFIX) or (name and Path(name).is_dir()):

@@ -15,17 +15,21 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from carso.arguments import door, real, seed_number, whole
+from carso.arguments import door, real, refuse_unreadable, seed_number, whole
 from carso.classifiers.frozen import Frozen, freeze, refuse_meta
 from carso.defence.aggregation import Reduction, aggregation, join
 from carso.defence.explanation import Explanation
 from carso.defence.representation import Representation
 from carso.defence.view import View
 from carso.errors import CarsoError, CarsoTypeError
+from carso.machine.limits import check_fits
 from carso.microbatches import in_microbatches
 from carso.purifiers.base import Purifier
 from carso.purifiers.checks import check_candidates, refuse_no_purifier, refuse_other_precision
 from carso.randomness import Turn, generator
+
+LARGE = 2**30
+"""Bytes of candidates of one image; so many may not fit in memory."""
 
 
 class Carso(nn.Module):
@@ -231,6 +235,10 @@ class Carso(nn.Module):
         if not isinstance(images, Tensor) or images.ndim != 4 or not images.numel():
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             raise CarsoTypeError(f"images must be a tensor (B, C, H, W), none of them 0, got {got}")
+        refuse_unreadable("images", images)
+        image = images[0].numel() * images.element_size()
+        if self.samples * image > LARGE:  # else there is no need to ask how much is free
+            check_fits("candidates of an image", self.samples, image, option="samples =")
         shape = self.purifier.image_shape
         if shape is not None and images.shape[1:] != torch.Size(shape):
             raise CarsoError(

@@ -24,14 +24,13 @@ from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.elsewhere import classifier_elsewhere, source_of
 from carso.defence.layers import layers_for
+from carso.defence.shipped import description_file, folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.scenario.parser import as_table, from_table
 from carso.scenario.schema import Scenario
 from carso.storage import files, json_schema
 from carso.storage.tensor_files import load_weights
-
-SHIPPED = Path(__file__).parents[1] / "weights"
 
 
 def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]:
@@ -46,17 +45,6 @@ def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]
             "std": list(data.std),
         },
     }
-
-
-DESCRIPTIONS = ("defence.json", "config.json")
-"""What the description is called in the folder of a run, and in one that was saved: there it is as
-model hubs have it."""
-
-
-def description_file(folder: Path) -> Path:
-    """Where the description is, or would be."""
-    found = [folder / name for name in DESCRIPTIONS if (folder / name).is_file()]
-    return found[0] if found else folder / DESCRIPTIONS[0]
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -77,26 +65,6 @@ def facts_of(table: dict[str, Any]) -> ImageFacts:
         classes=tuple(images["classes"]),
         mean=tuple(images["mean"]),
         std=tuple(images["std"]),
-    )
-
-
-def names() -> list[str]:
-    """The defences whose weights ship with the package."""
-    return sorted(path.parent.name for path in SHIPPED.glob("*/defence.json"))
-
-
-def folder_of(name: str | Path) -> Path:
-    """The folder of a shipped defence, of a run, or of one that a hub has."""
-    if str(name) in names():
-        return SHIPPED / str(name)
-    folder = Path(name)
-    if description_file(folder).is_file():
-        return folder
-    if hub.may_be_named(str(name)):
-        return hub.fetched(str(name))
-    raise CarsoError(
-        f"no defence {str(name)!r}: it is neither a shipped name ({', '.join(names())}) "
-        "nor the folder of a run with a defence.json"
     )
 
 

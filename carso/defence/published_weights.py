@@ -111,7 +111,7 @@ def import_published(source: Source, out: Path) -> Path:
     with files.making(out) as folder:
         keep(folder, "classifier", classifier.state_dict(), origin[:1])
         keep(folder, "purifier", purifier.state_dict(), origin[1:])
-        files.write_json(folder / "defence.json", description, sealed=True)
+        files.write_json(folder / "defence.json", description)
     return out
 
 
@@ -227,5 +227,4 @@ def keep(
             "imported": origin,
             "provenance": provenance(),
         },
-        sealed=True,
     )

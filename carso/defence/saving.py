@@ -14,7 +14,8 @@ from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.data import ImageFacts
 from carso.defence.model_card import model_card
-from carso.defence.on_disk import DESCRIPTIONS, Deployed, describe
+from carso.defence.on_disk import Deployed, describe
+from carso.defence.shipped import DESCRIPTIONS
 from carso.errors import CarsoError
 from carso.purifiers.base import as_module
 from carso.scenario.classifier_settings import ClassifierSettings
@@ -22,34 +23,46 @@ from carso.scenario.schema import DefenceSettings, Scenario
 from carso.storage import files, tensor_files
 from carso.storage.provenance import provenance
 from carso.threats.norms import THREATS
+from carso.threats.threat import Threat
 
 
 def save_defence(defence: Deployed, folder: Path) -> Path:
     """Classifier and purifier, each with its hash beside it, and the scenario as it is used."""
     if defence.final_classifier is not defence.classifier:
         raise CarsoError("a defence with a final_classifier cannot be saved: only the ablation is")
-    if defence.scenario.threat.norm not in THREATS:
-        raise CarsoError(
-            f"a defence for the threat {defence.scenario.threat.norm!r} of your own cannot be "
-            f"saved: a folder names one of {', '.join(THREATS)}"
-        )
+    refuse_own_threat(defence.scenario.threat)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CarsoError(f"cannot write {folder}: it is there already; give a new or empty folder")
     network = defence.classifier.classifier
-    weights = network.state_dict()
-    known = is_known(network, defence.scenario.classifier, defence.facts)
-    description = {
-        **describe(as_used(defence), defence.facts),
-        "classifier": tensor_files.fingerprint(weights),
-        "code": "" if known else f"the class {type(network).__name__}",
-    }
+    description = description_of(network, as_used(defence), defence.facts)
     stage = "hardening" if defence.hardened else "purifier"
     with files.making(folder) as place:
-        keep(place, "classifier", weights)
+        keep(place, "classifier", network.state_dict())
         keep(place, stage, as_module(defence.purifier).state_dict())
-        files.write_json(place / DESCRIPTIONS[1], description, sealed=True)
-        files.write_text(place / "README.md", model_card(defence, own_code=not known))
+        files.write_json(place / DESCRIPTIONS[1], description)
+        files.write_text(
+            place / "README.md", model_card(defence, own_code=bool(description["code"]))
+        )
     return folder
+
+
+def refuse_own_threat(threat: Threat) -> None:
+    """One line for a threat that a folder cannot name."""
+    if threat.norm not in THREATS:
+        raise CarsoError(
+            f"a defence for the threat {threat.norm!r} of your own cannot be saved: a folder names "
+            f"one of {', '.join(THREATS)}"
+        )
+
+
+def description_of(network: nn.Module, scenario: Scenario, facts: ImageFacts) -> dict[str, Any]:
+    """What `carso.load` must know of a defence around this classifier of the user's."""
+    known = is_known(network, scenario.classifier, facts)
+    return {
+        **describe(scenario, facts),
+        "classifier": tensor_files.fingerprint(network.state_dict()),
+        "code": "" if known else f"the class {type(network).__name__}",
+    }
 
 
 def as_used(defence: Deployed) -> Scenario:
@@ -69,7 +82,7 @@ def keep(folder: Path, name: str, weights: dict[str, Tensor]) -> None:
     path = folder / f"{name}.safetensors"
     tensor_files.save(path, weights)
     note: dict[str, Any] = {"what": name, "sha256": files.sha256(path), "provenance": provenance()}
-    files.write_json(folder / f"{name}.json", note, sealed=True)
+    files.write_json(folder / f"{name}.json", note)
 
 
 def is_known(network: nn.Module, settings: ClassifierSettings, facts: ImageFacts) -> bool:

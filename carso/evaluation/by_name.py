@@ -13,7 +13,8 @@ from carso import data as data_sets
 from carso.attacks.saved import read_examples
 from carso.data import ImageData, Split, numbered
 from carso.defence.classifier_alone import classifier_alone
-from carso.defence.on_disk import Deployed, Stored, folder_of, load, stored
+from carso.defence.on_disk import Deployed, Stored, load, stored
+from carso.defence.shipped import folder_of
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate
@@ -104,6 +105,11 @@ def evaluate_by_name(
     """The record of a shipped defence or of a run; with `bare`, of its classifier alone; with
     `hardened=False`, of the paper's purifier of a run that was hardened as well; with a
     `final_classifier`, of the paper's ablation."""
+    if bare and (aggregation or hardened is not None):
+        raise CarsoError(
+            "--bare is the classifier alone, which has no purifier and no aggregation: leave "
+            "--unhardened and --aggregation away"
+        )
     chosen: dict[str, Any] = {"aggregation": aggregation} if aggregation else {}
     chosen["hardened"] = hardened
     if final_classifier is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from carso import arguments
 from carso.attacks.saved import Examples, read_examples, write_examples
 from carso.distributed.processes import ALONE, Processes
-from carso.errors import CarsoError
+from carso.errors import CarsoError, CarsoTypeError
 from carso.evaluation import record as records
 from carso.evaluation.assemble import assembled
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
@@ -30,6 +30,7 @@ from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
 from carso.evaluation.preparation import (
     as_found,
+    check_attacks,
     check_memory,
     check_places,
     check_request,
@@ -39,6 +40,7 @@ from carso.evaluation.preparation import (
 )
 from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.resume import FinishedResults, begun
+from carso.progress import by_default
 from carso.storage import files
 from carso.storage.provenance import provenance
 from carso.threats.norms import DEFAULT, threat_of
@@ -75,7 +77,8 @@ def evaluate(
     again: bool = False,
     save_examples: Path | str | None = None,
     device: torch.device | str = "cpu",
-    counted: Counted = silent,
+    quiet: bool = False,
+    counted: Counted | None = None,
     about: dict[str, Any] | None = None,
     answered_by: str = "",
     processes: Processes = ALONE,
@@ -93,9 +96,10 @@ def evaluate(
     (BPDA), while scores and verdicts are those of `model`. With `out`
     the record is written there, and a call that was stopped goes on where it was when it is
     repeated; one that was finished returns the record that is there, unless it is to be made
-    `again`. `answered_by` names the classifier that labels the candidates where it is another than
-    the one that is read. Many processes (`ranks`) share the images; `out` is where they meet, and
-    all of them return the record.
+    `again`. A bar shows how far it is, in a terminal or a notebook, unless it is to be `quiet`,
+    or `counted` shows it. `answered_by` names the classifier that labels the candidates where it is
+    another than the one that is read. Many processes (`ranks`) share the images; `out` is where
+    they meet, and all of them return the record.
     """
     path, kept_examples, examples = (
         None if place is None else arguments.place(what, place)
@@ -107,8 +111,11 @@ def evaluate(
     seed, place = arguments.seed_number(seed), arguments.device(device)
     draws, chunk = (arguments.whole(*one, least=1) for one in (("draws", draws), ("chunk", chunk)))
     samples = arguments.whole("samples", samples, least=0)
+    if counted is not None and not callable(counted):
+        raise CarsoTypeError(f"counted must be a function, got {arguments.shown(counted)}")
     attacks, classes = arguments.names("attacks", attacks), arguments.names("classes", classes)
     check_places(path, kept_examples, processes)
+    check_attacks(model, suite, attacks, examples)
     about, ball = about or {}, threat_of(threat, norm=norm, eps=eps)
 
     def request(samples: int) -> Request:
@@ -133,11 +140,21 @@ def evaluate(
             if records.same(before, asked.settings) and holds(kept_examples, before):
                 return before
         asked = request(samples)
-        with sole(path, processes):
+        with sole(path, processes), shown_by(counted, quiet=quiet) as bar:
             return computed(
-                asked, path, kept_examples, classes=classes, counted=counted, about=about,
+                asked, path, kept_examples, classes=classes, counted=bar, about=about,
                 processes=processes,
             )  # fmt: skip
+
+
+@contextmanager
+def shown_by(counted: Counted | None, *, quiet: bool) -> Iterator[Counted]:
+    """Who shows the progress: what the caller gave, or a bar in a terminal or notebook."""
+    if counted is not None or quiet:
+        yield counted or silent
+        return
+    with by_default() as bars:
+        yield bars.counted
 
 
 def sole(path: Path | None, processes: Processes) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Generator, Tensor, nn
 
-from carso.arguments import text
+from carso.arguments import refuse_unreadable, text
 from carso.classifiers.frozen import refuse_meta, usable
 from carso.defence.defence import Carso
 from carso.distributed.processes import Processes
@@ -24,6 +24,7 @@ from carso.evaluation.suites import by_queries, for_classes, for_classifier, for
 from carso.evaluation.suites import suite as suite_called
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.randomness import generator, seeded
+from carso.storage.files import check_writable
 from carso.threats.threat import Threat
 
 
@@ -34,6 +35,18 @@ def check_request(model: nn.Module, *, suite: str | Suite, name: str | None) -> 
     if name is not None:
         text("name", name)
     return judged(model, "evaluate")
+
+
+def check_attacks(
+    model: nn.Module, suite: str | Suite, attacks: tuple[str, ...], examples: Path | None
+) -> None:
+    """Refuse names that there are not, and examples that are not there, before anything is
+    measured."""
+    if examples is not None and not examples.is_file():
+        raise CarsoError(f"there is no file {examples}")
+    if not isinstance(suite, Suite):
+        name = suite or ("quick" if isinstance(model, Carso) else "standard")
+        suite_called(name, seed=0, samples=1, attacks=attacks)
 
 
 def judged(model: nn.Module, who: str) -> nn.Module:
@@ -57,8 +70,8 @@ def check_places(path: Path | None, save_examples: Path | None, processes: Proce
     if processes.world_size > 1 and path is None:
         raise CarsoError("many processes share an evaluation through a file: give out")
     for place in (path, save_examples):
-        if place is not None and place.is_dir():
-            raise CarsoError(f"cannot write {place}: it is a folder")
+        if place is not None:
+            check_writable(place)
 
 
 def prepared(
@@ -170,6 +183,8 @@ def checked(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Images and labels that fit together, on the CPU."""
     if not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
         raise CarsoTypeError("images must be a float tensor (B, C, H, W) in [0, 1]")
+    for what, one in (("images", images), ("labels", labels)):
+        refuse_unreadable(what, one)
     if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
         raise CarsoTypeError(
             f"labels must be a tensor of {len(images)} class numbers, one per image"

@@ -28,8 +28,8 @@ def finite(value: Any) -> Any:
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    """The record as JSON that a person can look at: lists of numbers on one line."""
-    files.write_text(path, indented(record) + "\n")
+    """The record, sealed, as JSON that a person can look at: lists of numbers on one line."""
+    files.write_text(path, indented(files.sealed(record)) + "\n")
 
 
 def indented(value: Any, depth: int = 0) -> str:

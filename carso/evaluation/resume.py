@@ -42,7 +42,7 @@ class FinishedResults:
         path = folder / SETTINGS
         settings = json.loads(json.dumps(settings))
         if not path.exists():
-            files.write_json(path, settings, sealed=True)
+            files.write_json(path, settings)
             return
         before = json_schema.read(path, "the settings of an unfinished evaluation")
         if before != settings:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from carso import data
 from carso.data import Split
 from carso.data.image_files import image_from_bytes
-from carso.defence import on_disk
+from carso.defence import on_disk, shipped
 from carso.defence.elsewhere import is_whole
 from carso.defence.on_disk import Deployed
 from carso.errors import CarsoError
@@ -127,7 +127,7 @@ class Exhibition:
         with self.lock:
             if name not in self.loaded:
                 folder = self.folders[name]
-                own = None if folder.parent == on_disk.SHIPPED else self.classifier
+                own = None if folder.parent == shipped.SHIPPED else self.classifier
                 defence = on_disk.load(folder, classifier=own)
                 self.loaded[name] = ShownDefence(defence, test_images(defence))
             return self.loaded[name]
@@ -135,11 +135,11 @@ class Exhibition:
 
 def exhibition(runs: Sequence[str], classifier: nn.Module | None = None) -> Exhibition:
     """The given runs first, loaded, so that one that is none is said at once; then what ships."""
-    folders = {Path(run).resolve().name: on_disk.folder_of(run) for run in runs}
+    folders = {Path(run).resolve().name: shipped.folder_of(run) for run in runs}
     given = list(folders)
-    for name in on_disk.names():
-        if is_whole(on_disk.SHIPPED / name):
-            folders.setdefault(name, on_disk.SHIPPED / name)
+    for name in shipped.names():
+        if is_whole(shipped.SHIPPED / name):
+            folders.setdefault(name, shipped.SHIPPED / name)
     found = Exhibition(folders, classifier)
     for name in given:
         found[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from carso.defence.on_disk import folder_of, names
+from carso.defence.shipped import folder_of, names
 from carso.errors import CarsoError
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from carso.data.loading import FOLDER_PREFIX
-from carso.defence.on_disk import folder_of, in_use, names
+from carso.defence.on_disk import in_use
+from carso.defence.shipped import folder_of, names
 from carso.errors import CarsoError
 from carso.evaluation.record import read as read_record
 from carso.reproduction.plan import PlannedRecord, Scale

@@ -18,7 +18,7 @@ from typing import Any
 from carso.errors import CarsoError
 
 CHECKSUM = "checksum"
-"""The key of the checksum in a JSON file that `write_json` sealed."""
+"""The key of the checksum in a JSON file."""
 
 
 class DamagedFileError(CarsoError):
@@ -52,6 +52,21 @@ def replacing(path: Path) -> Iterator[Path]:
         raise CarsoError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Refuse a file, or a `folder`, that cannot be written, before hours are spent on it."""
+    try:
+        if path.exists() and path.is_dir() != folder:
+            what = "it is no folder" if folder else "it is a folder"
+            raise CarsoError(f"cannot write {path}: {what}")
+        parent = path if folder else path.parent
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
+        with tempfile.TemporaryFile(dir=parent):
+            pass
+    except OSError as error:
+        raise CarsoError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -92,12 +107,16 @@ def clear_left_over(folder: Path, *, of: str = "") -> None:
 
 
 def clear_old_scratch(folder: Path, prefix: str) -> None:
-    """Delete scratch folders in `folder` that are a day old: no lock says whether their process
-    lives, but nothing of it takes that long."""
+    """Delete scratch files and folders in `folder` that are a day old: no lock says whether their
+    process lives, but nothing of it takes that long."""
     for path in folder.glob(f"{glob.escape(prefix)}*"):
         with suppress(OSError):
-            if path.is_dir() and time.time() - path.stat().st_mtime > DAY:
+            if time.time() - path.stat().st_mtime <= DAY:
+                continue
+            if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -106,14 +125,14 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any, *, sealed: bool = False) -> None:
-    """`value` as indented JSON, atomically; NaN is refused, since JSON has none.
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """`value`, sealed, as indented JSON, atomically; NaN is refused, since JSON has none."""
+    write_text(path, json.dumps(sealed(value), indent=1, allow_nan=False) + "\n")
 
-    A `sealed` file, of an object, carries a checksum that `read_json` compares.
-    """
-    if sealed:
-        value = {**value, CHECKSUM: checksum(value)}
-    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+def sealed(value: dict[str, Any]) -> dict[str, Any]:
+    """`value` with a checksum, which `read_json` compares."""
+    return {**value, CHECKSUM: checksum(json.loads(json.dumps(value)))}
 
 
 def read_json(path: Path) -> Any:
@@ -122,7 +141,7 @@ def read_json(path: Path) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CarsoError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise DamagedFileError(f"{path} is not a readable JSON file: {error}") from None
     if isinstance(value, dict) and CHECKSUM in value:
         wanted = value.pop(CHECKSUM)

@@ -51,7 +51,8 @@ SCHEMAS: dict[str, dict[str, Types]] = {
     "the index of a bank": {
         "identity": dict,
         "shards": int,
-        "chunks": int,
+        "sums": list,
+        "sums[]": str,
         "seconds?": NUMBER,
     },
     "the settings of an unfinished evaluation": {

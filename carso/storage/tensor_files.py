@@ -13,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from carso.errors import CarsoError
+from carso import arguments
+from carso.errors import CarsoError, CarsoTypeError
 from carso.storage.files import DamagedFileError, replacing
 
 CHECKSUM = "carso_fingerprint"
@@ -81,9 +82,12 @@ def unwrapped(content: Any, path: Path) -> dict[str, Tensor]:
     raise CarsoError(f"{path} holds no state dict: a mapping from names to tensors is wanted")
 
 
+@arguments.door
 def load_weights(module: nn.Module, path: Path | str) -> None:
     """Load a weight file into `module`; a file that does not fit is refused with the reason."""
-    load_into(module, load(Path(path)), source=str(path))
+    if not isinstance(module, nn.Module):
+        raise CarsoTypeError(f"module must be a torch.nn.Module, got {arguments.shown(module)}")
+    load_into(module, load(arguments.place("path", path)), source=str(path))
 
 
 def load_into(

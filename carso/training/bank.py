@@ -2,12 +2,15 @@
 
 Images are attacked in chunks of fixed size, each with a seed of its own, so that the bank is the
 same however many processes make it; chunk c lies in shard c modulo the number of shards. Every
-process reads all shards, which lie in the folder of the run.
+process reads all shards, which lie in the folder of the run. The index of a shard has a checksum of
+each of its chunks: what is damaged is made again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +24,7 @@ from torch import Tensor
 from carso.distributed.processes import Processes
 from carso.errors import CarsoError
 from carso.storage import files, json_schema
+from carso.storage.files import DamagedFileError
 from carso.training.run_identity import differences
 
 CHUNK = 256
@@ -124,15 +128,16 @@ def whole_shards(
     folder: Path, identity: dict[str, Any], layout: BankLayout, shape: tuple[int, ...]
 ) -> int:
     """Of how many shards the finished bank in `folder` is; 0 if the one wanted is not there."""
-    first = json_schema.read(index(folder, 0), INDEX_KIND) if index(folder, 0).exists() else {}
-    shards = first.get("shards")
-    if not isinstance(shards, int) or shards < 1:
+    shards = note_of(folder, 0).get("shards", 0)
+    if shards < 1:
         return 0
     there = replace(layout, shards=shards)
+    other = shards != layout.shards  # else who makes the shard looks again, and says what is wrong
     for number in range(shards):
-        if done(folder, identity, there, shape, number) < len(there.of_shard(number)):
+        found = done(folder, identity, there, shape, number, say=other)
+        if len(found) < len(there.of_shard(number)):
             return 0
-    return shards
+    return int(shards)
 
 
 def make_shard(
@@ -148,11 +153,12 @@ def make_shard(
     path, chunks = data(folder, layout, number), layout.of_shard(number)
     if not chunks:
         return
-    finished = done(folder, identity, layout, shape, number)
+    sums = done(folder, identity, layout, shape, number, say=True)
+    finished = len(sums)
     note = {"identity": identity, "shards": layout.shards}
     before, began = seconds(folder, number) if finished else 0.0, time.perf_counter()
     if finished == 0:  # what is there must not be taken for whole once it is overwritten
-        files.write_json(index(folder, number), {**note, "chunks": 0})
+        write_index(folder, number, {**note, "sums": []})
         path.unlink(missing_ok=True)
         reserve(path, size(layout, shape, number))
     rows = (len(chunks) * CHUNK, *shape)
@@ -161,27 +167,59 @@ def make_shard(
     for place, chunk in enumerate(chunks):
         if place >= finished:
             put(shard, place, fill(*layout.first(chunk)))
+            sums.append(chunk_sum(mapped, place))
             if (place + 1) % FLUSH == 0 or place + 1 == len(chunks):
                 mapped.flush()  # the index must never promise what the disk does not hold
                 taken = before + time.perf_counter() - began
-                files.write_json(
-                    index(folder, number), {**note, "chunks": place + 1, "seconds": taken}
-                )
+                write_index(folder, number, {**note, "sums": sums, "seconds": taken})
         advance()
 
 
 def done(
-    folder: Path, identity: dict[str, Any], layout: BankLayout, shape: tuple[int, ...], number: int
-) -> int:
-    """How many chunks of a shard are on disk."""
+    folder: Path,
+    identity: dict[str, Any],
+    layout: BankLayout,
+    shape: tuple[int, ...],
+    number: int,
+    *,
+    say: bool,
+) -> list[str]:
+    """The checksums of the chunks of a shard that are on disk, up to the first that is damaged."""
     path = data(folder, layout, number)
-    if not index(folder, number).exists() or not path.exists():
-        return 0
-    note = json_schema.read(index(folder, number), INDEX_KIND)
+    note = note_of(folder, number, say=say)
     same = not differences(note.get("identity"), identity) and note.get("shards") == layout.shards
-    if not same or path.stat().st_size != size(layout, shape, number):
-        return 0
-    return int(note.get("chunks", 0))
+    if not same or not path.exists():
+        return []
+    sums: list[str] = note["sums"]
+    if path.stat().st_size != size(layout, shape, number):
+        right = 0
+    else:
+        rows = (len(layout.of_shard(number)) * CHUNK, *shape)
+        mapped = np.memmap(path, dtype=kind(layout), mode="r", shape=rows)
+        right = next((i for i, sum_ in enumerate(sums) if chunk_sum(mapped, i) != sum_), len(sums))
+    if right < len(sums) and say:
+        print(f"carso: {path} is damaged: what is wrong in it is made again", file=sys.stderr)
+    return sums[:right]
+
+
+def chunk_sum(shard: np.memmap[Any, Any], place: int) -> str:
+    """A checksum of one chunk of a shard."""
+    return hashlib.sha256(shard[place * CHUNK : (place + 1) * CHUNK].tobytes()).hexdigest()
+
+
+def note_of(folder: Path, number: int, *, say: bool = False) -> dict[str, Any]:
+    """The index of a shard; nothing where there is none, or one that cannot be read."""
+    path = index(folder, number)
+    try:
+        return json_schema.read(path, INDEX_KIND) if path.exists() else {}
+    except DamagedFileError as error:
+        if say:
+            print(f"carso: {error}; that part of the bank is made again", file=sys.stderr)
+        return {}
+
+
+def write_index(folder: Path, number: int, note: dict[str, Any]) -> None:
+    files.write_json(index(folder, number), note)
 
 
 def seconds(folder: Path, number: int) -> float:

@@ -54,7 +54,6 @@ def save(folder: Path, checkpoint: Checkpoint, *, steps: int = 0) -> None:
             "tensors": name,
             "state": structure,
         },
-        sealed=True,
     )
     for old in (*folder.glob("epoch-*.safetensors"), *folder.glob(".epoch-*")):
         if old.name not in (name, before):  # older ones, and what a killed process left half done

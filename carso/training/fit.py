@@ -1,6 +1,7 @@
 """`carso.fit` and `carso.harden`: a defence for a classifier of the user's own, in one call.
 
-They train what `carso train` and `carso harden` train, by the same stages, without a folder.
+They train what `carso train` and `carso harden` train, by the same stages; in a folder if one is
+given, so that a call that was stopped goes on when it is repeated.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ from carso.purifiers.base import TrainablePurifier
 from carso.purifiers.checks import refuse_no_purifier
 from carso.scenario import parser
 from carso.scenario.purifier_settings import KINDS, SMALL
+from carso.storage.files import check_writable
 from carso.threats.norms import DEFAULT, threat_of
 from carso.threats.threat import Threat
 from carso.training.anchoring import choose
-from carso.training.loop import Display, Quiet, train_in_memory
+from carso.training.kept_run import check_display, kept_run, shown_by
+from carso.training.loop import Display, train_in_memory
 from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario
+from carso.training.run_files import anchor
 from carso.training.scenario_stages import hardening_stage, purifier_stage
+from carso.training.train import harden as train_hardening
+from carso.training.train import train_purifier
 
 
 def asked(
@@ -47,6 +53,15 @@ def asked(
         )
     names = layers if layers == "auto" else arguments.names("layers", layers)
     return names, arguments.seed_number(seed), arguments.device(device)
+
+
+def folder_for(out: Path | str | None) -> Path | None:
+    """The folder of a run that a caller names, if it can be written."""
+    if out is None:
+        return None
+    folder = arguments.place("out", out)
+    check_writable(folder, folder=True)
+    return folder
 
 
 def ready(classifier: nn.Module, place: torch.device) -> Frozen:
@@ -73,6 +88,8 @@ def fit(
     steps: int = 10,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    out: Path | str | None = None,
+    quiet: bool = False,
     display: Display | None = None,
     check_accuracy: bool = True,
     kind: str = "vae",
@@ -83,8 +100,12 @@ def fit(
     purifier reads ("auto": see `carso layers`); `shape` are settings of its kind, as in a scenario
     file. A classifier that is no better than a guess on validation images is refused, unless
     `check_accuracy` is off. The attacker may go `eps` far in `norm`, or as far as a `threat` of
-    your own says."""
+    your own says. With the folder `out`, a call that was stopped goes on when it is repeated, and
+    `carso.load` reads what came out. A bar shows how far it is, in a terminal or a notebook, unless
+    it is to be `quiet`; or a `display` of your own does."""
     layers, seed, place = asked(data, layers, seed, device)
+    folder = folder_for(out)
+    check_display(display)
     epochs, samples, batch_size = (
         arguments.whole(key, value, least=1)
         for key, value in (("epochs", epochs), ("samples", samples), ("batch_size", batch_size))
@@ -111,9 +132,15 @@ def fit(
     check_fit(frozen, data, layers=layers)
     if check_accuracy:
         refuse_chance(frozen, data, place)
-    stage = purifier_stage(scenario, data, frozen, place)
-    train_in_memory(stage, display or Quiet())
-    purifier = stage.result().deployed()
+    with shown_by(display, quiet=quiet) as bars:
+        if folder is None:
+            stage = purifier_stage(scenario, data, frozen, place)
+            train_in_memory(stage, bars)
+            trained = stage.result()
+        else:
+            with kept_run(folder, frozen, scenario, data):
+                trained = train_purifier(scenario, data, frozen, folder, place, bars)
+    purifier = trained.deployed()
     return deployed(frozen, purifier, scenario, data, hardened=False, **in_use(scenario), seed=seed)
 
 
@@ -131,6 +158,8 @@ def harden(
     steps: int | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    out: Path | str | None = None,
+    quiet: bool = False,
     display: Display | None = None,
     check_accuracy: bool = True,
     **settings: Any,
@@ -144,9 +173,11 @@ def harden(
     attack_steps, of a size to match. Over a classifier that is robust by itself,
     aggregation="anchored" keeps what it has; how much its own logits count is then chosen on
     validation images. A classifier that labels those no better than a guess is refused, unless
-    `check_accuracy` is off.
+    `check_accuracy` is off. `out`, `quiet` and `display` are as in `fit`.
     """
     layers, seed, place = asked(data, layers, seed, device)
+    folder = folder_for(out)
+    check_display(display)
     threat = threat_of(threat, norm=norm, eps=eps)
     if steps is not None:
         steps = arguments.whole("steps", steps)
@@ -172,10 +203,23 @@ def harden(
         refuse_chance(frozen, data, place)
     if start is not None and tuple(start.layers) != tuple(layers):
         raise CarsoError(f"the purifier to start from reads the layers {', '.join(start.layers)}")
-    stage = hardening_stage(chosen, data, frozen, place, start=copy.deepcopy(start))
-    train_in_memory(stage, display or Quiet())
-    used = in_use(chosen, hardened=True)
-    defence = deployed(frozen, stage.result(), chosen, data, hardened=True, **used, seed=seed)
+    used, start = in_use(chosen, hardened=True), copy.deepcopy(start)
+
+    def defence_of(purifier: TrainablePurifier) -> Deployed:
+        return deployed(frozen, purifier, chosen, data, hardened=True, **used, seed=seed)
+
+    with shown_by(display, quiet=quiet) as bars:
+        if folder is not None:
+            with kept_run(folder, frozen, chosen, data):
+                defence = defence_of(
+                    train_hardening(chosen, data, frozen, folder, place, bars, start=start)
+                )
+                if defence.aggregation == "anchored":
+                    anchor(folder, defence, chosen, data, place)
+            return defence
+        stage = hardening_stage(chosen, data, frozen, place, start=start)
+        train_in_memory(stage, bars)
+    defence = defence_of(stage.result())
     if defence.aggregation == "anchored":
         count = stage.hardening.validation_images
         choose(defence, data, threat=chosen.threat, count=count, seed=seed, device=place)

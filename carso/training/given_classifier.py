@@ -73,5 +73,4 @@ def keep_given(folder: Path, classifier: nn.Module, source: Path) -> None:
             "source": {"name": source.name, "sha256": files.sha256(source)},
             "provenance": provenance(),
         },
-        sealed=True,
     )

@@ -60,7 +60,6 @@ def finish(
             "history": history,
             "provenance": provenance(),
         },
-        sealed=True,
     )
 
 
@@ -100,6 +99,6 @@ def anchor(
                 device=device,
             )  # fmt: skip
             found = {**choice, "hardening": weights, "provenance": provenance()}
-            files.write_json(path, found, sealed=True)
+            files.write_json(path, found)
         defence.anchor = float(found["anchor"])
     defence.anchor = processes.broadcast(defence.anchor)

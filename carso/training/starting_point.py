@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from carso.defence.on_disk import folder_of, refuse_exchanged
+from carso.defence.on_disk import refuse_exchanged
+from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
 from carso.scenario.training_settings import STARTS

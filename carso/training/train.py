@@ -101,7 +101,7 @@ def train_stages(
     """The stages of `train`, one after the other, in a folder that is this run's alone."""
     if processes.is_first:
         files.clear_left_over(folder)
-        files.write_json(folder / "defence.json", description, sealed=True)
+        files.write_json(folder / "defence.json", description)
     if given is None:
         classifier = train_classifier(
             scenario, data, folder, device, display, processes, minutes=minutes

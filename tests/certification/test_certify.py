@@ -82,6 +82,10 @@ def test_an_edited_record_is_refused(tmp_path: Path) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     record["accuracy"][1]["value"] = 1.0
     path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(CarsoError, match="its checksum does not fit"):
+        read_certificates(path)
+    del record["checksum"]
+    path.write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(CarsoError, match=r"was edited: its accuracy at radius 0\.25"):
         read_certificates(path)
 

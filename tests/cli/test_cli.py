@@ -152,6 +152,9 @@ def test_evaluate_writes_a_record_and_report_a_page(
     damaged = json.loads(before)
     damaged["accuracy"]["worst"]["value"] = 7.5
     path.write_text(json.dumps(damaged))
+    fails(capsys, "report", path, says=["damaged", "checksum"])
+    del damaged["checksum"]  # as in records of older revisions
+    path.write_text(json.dumps(damaged))
     fails(capsys, "report", path, says=["damaged", "accuracy.worst"])
 
 
@@ -254,7 +257,7 @@ def test_wrong_images(capsys: pytest.CaptureFixture[str], trained: Path, tmp_pat
         (saved("range.npy", right + 2), ["[0, 1]", "[2, 2]"]),
         (saved("empty.npy", right[:, :, :0]), ["28x28", "0x28"]),
         (saved("nan.npy", right * np.nan), ["[0, 1]", "NaN"]),
-        (tmp_path / "missing.png", ["there is no image", "missing.png"]),
+        (tmp_path / "missing.png", ["there is no file", "missing.png"]),
     ]
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")

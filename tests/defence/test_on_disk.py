@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import carso
-from carso.defence.on_disk import SHIPPED
+from carso.defence.shipped import SHIPPED
 from carso.errors import CarsoError
 from carso.storage import files, tensor_files
 
@@ -55,7 +55,7 @@ def test_a_note_that_says_nothing_is_refused(tmp_path: Path, content: str) -> No
 def test_an_edited_description_is_refused(tmp_path: Path) -> None:
     folder = copied("fashion", tmp_path)
     path = folder / "defence.json"
-    files.write_json(path, files.read_json(path), sealed=True)
+    files.write_json(path, files.read_json(path))
     carso.load(folder)
     table = json.loads(path.read_text())
     table["scenario"]["defence"]["samples"] = 1

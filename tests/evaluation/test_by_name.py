@@ -12,7 +12,8 @@ import torch
 import carso
 from carso import data
 from carso.classifiers.frozen import Frozen
-from carso.defence.on_disk import SHIPPED, Deployed
+from carso.defence.on_disk import Deployed
+from carso.defence.shipped import SHIPPED
 from carso.errors import CarsoError
 from carso.evaluation import by_name
 from carso.evaluation.attacked_model import AttackedView

@@ -27,7 +27,7 @@ from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import margin
 from carso.evaluation.preparation import planned
 from carso.evaluation.suites import suite
-from carso.storage import tensor_files
+from carso.storage import files, tensor_files
 from carso.threats.linf import Linf
 
 Timeless = Callable[[Any], Any]
@@ -85,8 +85,7 @@ def test_writing_the_record_changes_nothing_in_it(
 ) -> None:
     out = tmp_path / "record.json"
     returned = evaluated(defence, images, labels, out=out)
-    written = json.loads(out.read_text(encoding="utf-8"))
-    assert written == json.loads(json.dumps(returned))
+    assert files.read_json(out) == json.loads(json.dumps(returned))
     assert timeless(returned) == timeless(evaluated(defence, images, labels))
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]  # no parts are left
 
@@ -136,9 +135,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
     stopping.at = None
     resumed = evaluated(model, images, labels, chunk=5, out=out)
     assert timeless(resumed) == timeless(whole)
-    assert timeless(json.loads(out.read_text())) == timeless(
-        json.loads((tmp_path / "whole.json").read_text())
-    )
+    assert timeless(files.read_json(out)) == timeless(files.read_json(tmp_path / "whole.json"))
     assert not (tmp_path / "stopped.parts").exists()
     # Only a piece (an attack on a chunk, and its verdicts) that was cut off is made again.
     assert set(stopping.calls) == set(pieces)
@@ -264,7 +261,7 @@ def test_a_record_from_before_models_had_an_identity_is_known(
 ) -> None:  # fmt: skip
     path = tmp_path / "record.json"
     evaluated(classifier, images, labels, out=path, attacks=("square",))
-    old = json.loads(path.read_text())
+    old = files.read_json(path)
     del old["subject"]["model"]
     path.write_text(json.dumps(old))
     calls = Stopping(monkeypatch).calls

@@ -15,7 +15,7 @@ from carso.attacks.pgd import PGD
 from carso.classifiers import registry
 from carso.classifiers.frozen import Frozen
 from carso.data import DataNotFoundError, ImageData
-from carso.defence import on_disk
+from carso.defence.shipped import SHIPPED
 from carso.randomness import generator
 from carso.scenario import parser
 from carso.storage import files
@@ -27,7 +27,7 @@ from carso.training.loop import Stage, first_losses
 from carso.training.scenario_stages import classifier_stage, purifier_stage
 
 CPU = torch.device("cpu")
-FASHION = on_disk.SHIPPED / "fashion"
+FASHION = SHIPPED / "fashion"
 RECORDS = Path(__file__).parent / "first_losses.json"
 """Made by scripts/record_first_losses.py on the embedded images."""
 TOLERANCE = 2e-3

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from carso.report import progress as shown
-from carso.report.progress import duration, progress
+from carso import progress as shown
+from carso.progress import duration, progress
 
 
 @pytest.mark.parametrize(

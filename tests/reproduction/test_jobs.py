@@ -218,7 +218,7 @@ def test_the_cost_of_a_training_is_that_of_the_stages_it_has_left(
 
 def test_what_cannot_be_read_says_nothing_of_costs(tmp_path: Path) -> None:
     for number, content in enumerate(([], {}, {"provenance": {}}, {"suite": 1})):
-        write_json(tmp_path / f"{number}.json", content)
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
     (tmp_path / "broken.json").write_text("{")
     write_json(tmp_path / "times" / "tiny.json", {})
     assert known_costs([tmp_path, tmp_path / "none"]).seconds_of_record == {}

@@ -1,5 +1,6 @@
 """Tables of what is there: nothing is trained or attacked for a cell, and a gap is named."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -199,7 +200,7 @@ def test_a_record_of_another_defence_or_data_is_refused(
 
 @pytest.mark.parametrize("content", [{}, {"stages": {}}, {"stages": {"purifier": {}}}, []])
 def test_a_damaged_record_of_times_is_one_line(made: Made, content: object) -> None:
-    write_json(made.time_path("tiny"), content)
+    made.time_path("tiny").write_text(json.dumps(content))
     with pytest.raises(CarsoError, match=r"tiny\.json .* delete it"):
         render(TABLES["times"](made.scale), made)
 

@@ -235,6 +235,51 @@ def test_only_a_shard_that_is_damaged_is_made_again(
         assert torch.equal(process.content, DIFFERENCES)
 
 
+def flip(path: Path, row: int) -> None:
+    """Eight bytes changed in one image of a shard."""
+    content = bytearray(path.read_bytes())
+    first = row * torch.Size(SHAPE).numel()
+    content[first : first + 8] = bytes(255 - value for value in content[first : first + 8])
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("chunk", [0, 4, 10])
+def test_a_shard_is_made_again_from_the_first_damaged_chunk_on(
+    together: Together, tmp_path: Path, capsys: pytest.CaptureFixture[str], chunk: int
+) -> None:
+    together(3, lambda processes: prepared(tmp_path, processes))
+    flip(tmp_path / "bank-1.int8", chunk * CHUNK + 3)
+    for index, process in enumerate(together(3, lambda processes: prepared(tmp_path, processes))):
+        assert process.made == (chunks_of(1, 3)[chunk:] if index == 1 else [])
+        assert torch.equal(process.content, DIFFERENCES)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(f"carso: {tmp_path / 'bank-1.int8'} is damaged")
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_damage_is_noticed_by_any_number_of_processes(
+    together: Together, tmp_path: Path, capsys: pytest.CaptureFixture[str], readers: int
+) -> None:
+    together(2, lambda processes: prepared(tmp_path, processes))
+    flip(tmp_path / "bank-1.int8", 5)
+    for process in together(readers, lambda processes: prepared(tmp_path, processes)):
+        assert torch.equal(process.content, DIFFERENCES)
+    assert capsys.readouterr().err.count("bank-1.int8 is damaged") == 1
+
+
+def test_an_index_that_was_edited_is_not_believed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared(tmp_path)
+    index = tmp_path / "bank-0.json"
+    index.write_text(index.read_text().replace('"seconds": ', '"seconds": 1'))
+    found = prepared(tmp_path)
+    assert found.made == chunks_of(0, 1)
+    assert torch.equal(found.content, DIFFERENCES)
+    assert "bank-0.json is damaged or was edited" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("makers", "readers"), [(3, 1), (3, 2), (1, 3), (2, 3), (6, 7)])
 @pytest.mark.parametrize("stop", [0, 4])
 def test_a_bank_that_another_number_of_processes_left_unfinished_is_made_anew(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -72,7 +73,7 @@ class Bars:
     @property
     def silent(self) -> bool:
         """Whether bars cannot be seen."""
-        return not self.bars.console.is_terminal
+        return not shows_bars(self.bars.console)
 
     def announced(self, what: str, total: int) -> Callable[[int], None]:
         """The same, with a plain line first where bars cannot be seen."""
@@ -124,5 +125,17 @@ def progress(*, shown: bool = True) -> Iterator[Bars]:
     terminal, and nothing at all if not `shown`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
     console = Console(stderr=True, quiet=not shown)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as b:
-        yield Bars(b)
+    disable = not shows_bars(console)
+    with Progress(*columns, console=console, transient=True, disable=disable) as bars:
+        yield Bars(bars)
+
+
+def by_default() -> AbstractContextManager[Bars]:
+    """What a call from Python shows: bars in a terminal or a notebook, and nothing elsewhere."""
+    return progress(shown=shows_bars(Console(stderr=True)))
+
+
+def shows_bars(console: Console) -> bool:
+    """Whether bars can be seen: in a terminal, or in a notebook that has what draws them."""
+    drawn = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+    return console.is_terminal or drawn

@@ -1,0 +1,90 @@
+"""Mistakes that are found before anything else is done, even before torch is imported: names that
+there are not, files that are not there, places that cannot be written.
+
+The names of a registry are read from its source, since importing it would import torch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from carso.classifiers.known_files import installed
+from carso.defence.shipped import folder_of
+from carso.errors import CarsoError
+from carso.storage.files import check_writable
+
+PACKAGE = Path(__file__).parents[1]
+REGISTRIES = {
+    "suite": ("evaluation/suites.py", "SUITES"),
+    "aggregation": ("defence/aggregation.py", "AGGREGATIONS"),
+    "norm": ("threats/norms.py", "THREATS"),
+    "data set": ("data/sets.py", "DATA_SETS"),
+    "table": ("reproduction/paper_tables.py", "TABLES"),
+    "precision": ("distributed/launchers.py", "PRECISIONS"),
+}
+"""By what an option names: the module and the variable of the table that has it."""
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """The keys of a registry; none where its source cannot be read."""
+    file, variable = REGISTRIES[kind]
+    source = PACKAGE / file
+    if not source.is_file():
+        return ()
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        named = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(one, ast.Name) and one.id == variable for one in named):
+            table = getattr(node, "value", None)
+            keys = table.keys if isinstance(table, ast.Dict) else getattr(table, "elts", [])
+            return tuple(str(key.value) for key in keys if isinstance(key, ast.Constant))
+    return ()
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that a registry does not have; an empty one stands for the default."""
+    known = names_of(kind)
+    if name and known and name not in known:
+        raise CarsoError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
+
+
+def check_data_set(name: str) -> None:
+    """Refuse the name of a data set that is neither in the table nor a folder."""
+    known = names_of("data set")
+    folder = Path(name.removeprefix("folder:")).expanduser()
+    if name and known and name not in known and not folder.is_dir():
+        raise CarsoError(
+            f"unknown data set {name!r}; expected one of {', '.join(known)}, "
+            "or folder:PATH with images in class folders"
+        )
+
+
+def check_defence(name: str) -> None:
+    """Refuse what is neither a defence nor the name or the weights of a known classifier."""
+    if name not in installed() and not Path(name).is_file():
+        folder_of(name)
+
+
+def check_files(option: str, paths: Iterable[Path | None]) -> None:
+    """Refuse files that are not there."""
+    for path in paths:
+        if path is not None and not path.is_file():
+            what = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+            raise CarsoError(f"{option}: {what}" if option else what)
+
+
+def check_folder(option: str, path: Path | None) -> None:
+    """Refuse a folder that is not there."""
+    if path is not None and not path.is_dir():
+        raise CarsoError(f"{option}: there is no folder {path}")
+
+
+def check_places(*files: Path | None, folders: Iterable[Path | None] = ()) -> None:
+    """Refuse files and folders that cannot be written."""
+    for file in files:
+        if file is not None:
+            check_writable(file)
+    for folder in folders:
+        if folder is not None:
+            check_writable(folder, folder=True)
