@@ -203,6 +203,21 @@ def samples() -> str:
     return "\n\n".join(parts)
 
 
+def averaging() -> str:
+    """Accuracy under attacks that average more candidates in a step."""
+    rows = []
+    for path in sorted((RESULTS / "averaging").glob("*.json")):
+        found = record(path)
+        images = found["data"]
+        cells = [found["clean"], *found["rows"]]
+        rows.append(
+            f"| `{found['name']}` | {images['images']}, {images['set']} | "
+            + " | ".join(f"{cell['mean']:.3f} ({cell['all']:.3f})" for cell in cells)
+            + " |"
+        )
+    return table("| defence | validation images | clean | 1 candidate a step | 4 | 16 |", rows)
+
+
 def refutations() -> str:
     """What longer attacks broke of the images that a record left standing by least."""
     rows = []
@@ -289,5 +304,6 @@ HARDENING_PARTS = {
     "trials": trials,
     "layer-choice": layer_choice,
     "samples": samples,
+    "averaging": averaging,
     "refutations": refutations,
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 Z95 = 1.959964
@@ -65,8 +64,3 @@ def percent(value: float) -> str:
     if 0.9995 <= value < 1:
         return ">99.9%"
     return f"{value:.1%}"
-
-
-def cosine(first: Tensor, second: Tensor) -> Tensor:
-    """The cosine of two batches of gradients, image by image, (B,)."""
-    return torch.nn.functional.cosine_similarity(first.flatten(1), second.flatten(1), dim=1)

@@ -16,7 +16,7 @@ from carso.defence.defence import Carso
 from carso.randomness import generator
 from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
-from carso.training.validation_attack import VALIDATION_ATTACK, judged
+from carso.training.validation_attack import VALIDATION_ATTACK, candidates_needed, judged
 
 FACTORS = (1, 2, 3, 4, 6, 8)
 """Weights that are tried, in units of the one that the purifier was hardened with."""
@@ -31,6 +31,7 @@ def choose(
     own = accuracy(defence.classifier, data.validation, device)
     few = data.validation.balanced(min(count, len(data.validation)))
     start, tried = defence.anchor, []
+    candidates = candidates_needed(defence, few, device)
     for factor in FACTORS:
         defence.anchor = factor * start
         defence.seed(seed)
@@ -39,7 +40,9 @@ def choose(
             {
                 "anchor": defence.anchor,
                 "clean": accuracy(defence, data.validation, device),
-                "attacked": judged(defence, few, device, threat=threat, source=source)[1],
+                "attacked": judged(
+                    defence, few, device, threat=threat, source=source, candidates=candidates
+                )[1],
             }
         )
     chosen = best(tried, own)

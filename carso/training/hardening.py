@@ -36,7 +36,7 @@ from carso.training.loop import Row
 from carso.training.mixing import cut_mixed
 from carso.training.noise_accuracy import accuracy_under_noise
 from carso.training.temperature import fitted_temperature
-from carso.training.validation_attack import judged
+from carso.training.validation_attack import candidates_needed, judged
 
 
 class HardeningStage(HardeningUpdate):
@@ -163,18 +163,26 @@ class HardeningStage(HardeningUpdate):
     def measured(self) -> Row:
         """The accuracies of `validate`."""
         count = min(self.hardening.validation_images, len(self.data.validation))
+        split = self.data.validation.balanced(count)
         source = generator(self.seed, self.name, "validation")
         self.judged.seed(self.seed)
         if self.hardening.against == "noise":
-            return self.measured_under_noise(self.data.validation.balanced(count), source)
+            return self.measured_under_noise(split, source)
+        candidates = candidates_needed(self.judged, split, self.device)
+        self.judged.seed(self.seed)
         accuracy, adaptive = judged(
             self.judged,
-            self.data.validation.balanced(count),
+            split,
             self.device,
             threat=self.threat,
             source=source,
+            candidates=candidates,
         )
-        return {"validation_accuracy": accuracy, "validation_adaptive_accuracy": adaptive}
+        return {
+            "validation_accuracy": accuracy,
+            "validation_adaptive_accuracy": adaptive,
+            "validation_candidates": candidates,
+        }
 
     def measured_under_noise(self, split: Split, source: Generator) -> Row:
         """The accuracy without noise, and that of single candidates under it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
+from carso.attacks.averaging import draws_needed, gradient_likeness
 from carso.attacks.margin import Margin
 from carso.data import Split
 from carso.defence.defence import Carso
@@ -14,18 +15,42 @@ VALIDATION_ATTACK = Margin(steps=20)
 """Of the accuracy that decides which weights are kept; not an evaluation."""
 PART = 100
 """Images at a time."""
+PILOT, MOST = 50, 16
+"""Images that tell how many candidates it averages in a step, and the most of them."""
 
 
 def attacked(
-    defence: Carso, images: Tensor, labels: Tensor, *, threat: Threat, source: Generator
+    defence: Carso,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    threat: Threat,
+    source: Generator,
+    candidates: int = 1,
 ) -> Tensor:
-    """The images, attacked through the defence's mean logits, one candidate a step."""
-    view = defence.view("mean-logits", samples=1)
+    """The images, attacked through the defence's mean logits, so many candidates a step."""
+    view = defence.view("mean-logits", samples=candidates)
     return VALIDATION_ATTACK(view, images, labels, threat=threat, generator=source)
 
 
+def candidates_needed(defence: Carso, split: Split, device: torch.device) -> int:
+    """How many candidates the attack must average in a step, so that the defence's own noise does
+    not hide from it where to go: of a defence that makes something of its noise, one sees little.
+    """
+    images, labels = split.batch(slice(min(PILOT, len(split))))
+    view = defence.view("mean-logits", samples=1)
+    alike = gradient_likeness(view, images.to(device), labels.to(device))
+    return draws_needed(alike, most=MOST)
+
+
 def judged(
-    defence: Carso, split: Split, device: torch.device, *, threat: Threat, source: Generator
+    defence: Carso,
+    split: Split,
+    device: torch.device,
+    *,
+    threat: Threat,
+    source: Generator,
+    candidates: int = 1,
 ) -> tuple[float, float]:
     """Accuracy of a defence, clean and under this attack: the share that is labelled right without
     and with it."""
@@ -33,7 +58,9 @@ def judged(
     right = torch.zeros(2)
     for some, answers in zip(torch.split(images, PART), torch.split(labels, PART), strict=True):
         some, answers = some.to(device), answers.to(device)
-        worst = attacked(defence, some, answers, threat=threat, source=source)
+        worst = attacked(
+            defence, some, answers, threat=threat, source=source, candidates=candidates
+        )
         clean = defence.predict(some) == answers
         standing = clean & (defence.predict(worst) == answers)
         right += torch.stack([clean.sum(), standing.sum()]).cpu()

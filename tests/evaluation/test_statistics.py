@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Generator
 
-from carso.evaluation.statistics import Proportion, cosine, paired_difference, share
+from carso.attacks.averaging import cosine
+from carso.evaluation.statistics import Proportion, paired_difference, share
 
 
 def outcomes(right: int, count: int) -> torch.Tensor:

@@ -233,8 +233,8 @@ def test_training_has_a_radius_of_its_own_and_validation_that_of_the_threat(
         return images
 
     monkeypatch.setattr(validation_attack, "VALIDATION_ATTACK", attack)
-    stage.validate()
-    assert seen == [(0.1, 1)]
+    found = stage.validate()
+    assert seen == [(0.1, found["validation_candidates"])]
 
 
 @pytest.mark.parametrize(("loss", "passes"), [("cross-entropy", 4), ("margin", 4), ("trades", 5)])
@@ -276,7 +276,7 @@ def test_a_row_says_what_the_epoch_did(new_stage: Make) -> None:
     row: Row = new_stage().epoch(0, lambda: None)
     assert set(row) == {
         *("loss", "reconstruction", "training_accuracy", "gradient_passes", "images_per_second"),
-        *("validation_accuracy", "validation_adaptive_accuracy"),
+        *("validation_accuracy", "validation_adaptive_accuracy", "validation_candidates"),
     }
     assert row["images_per_second"] > 0
     assert 0 <= row["training_accuracy"] <= 1

@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from carso.attacks.averaging import cosine
 from carso.attacks.margin import margins
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
 from carso.evaluation.diagnostics.slopes import noise_held, nothing_stands
-from carso.evaluation.statistics import cosine, percent
+from carso.evaluation.statistics import percent
 
 ALONE = 10
 """So many images are also shown one by one."""
