@@ -34,7 +34,10 @@ def demo_beside() -> str:
     }
     words = []
     for short, (name, what) in shown.items():
-        one, long = record(RESULTS / "demo" / f"{short}.json"), record(RESULTS / f"{name}.json")
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            continue
+        one, long = record(RESULTS / "demo" / f"{short}.json"), record(path)
         count = one["data"]["count"]
         assert one["images"]["label"] == long["images"]["label"][:count]
         right = sum(long["images"]["worst_right"][:count]) / count / long["suite"]["draws"]
