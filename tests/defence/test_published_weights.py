@@ -477,9 +477,9 @@ def test_a_classifier_may_be_a_file_of_torch(
 
 
 def test_missing_files_are_named(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot read the folder" in refused(capsys, small / "nowhere", *SCENARIO)
+    assert "there is no folder" in refused(capsys, small / "nowhere", *SCENARIO)
     error = refused(capsys, small, *SCENARIO, "--classifier", "gone.safetensors")
-    assert "cannot read gone.safetensors" in error
+    assert "there is no file gone.safetensors" in error
     (small / "small_decoder").rename(small / "elsewhere")
     assert "lacks small_decoder" in refused(capsys, small, *SCENARIO)
     (small / "elsewhere").rename(small / "small_decoder.safetensors")
@@ -536,7 +536,7 @@ def test_a_folder_of_something_else_is_left_alone(
     (taken / "letter.txt").write_text("mine")
     into = (*SCENARIO, "--run", taken)
     assert "taken holds something else" in refused(capsys, small, *into)
-    assert "holds something else" in refused(
+    assert "letter.txt: it is no folder" in refused(
         capsys, small, *SCENARIO, "--run", taken / "letter.txt"
     )
     (taken / "letter.txt").unlink()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import carso
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
+from carso.evaluation import suites
 from carso.evaluation.attacked_model import AttackedView, under_test
 from carso.evaluation.backward import SubstituteGradient, WithBackward
 from tests.support import run
@@ -217,13 +218,16 @@ def test_the_command_takes_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(suites.SUITES, "quick", suites.SUITES["tiny"])
     Path("my.py").write_text(
         "import carso\n\ndef classifier():\n    return carso.load('fashion').classifier\n"
     )
     code, out, err = run(
-        capsys, "evaluate", "fashion", "--bare", "--suite", "tiny", "--images", "4", "--on",
+        capsys, "evaluate", "fashion", "--bare", "--suite", "quick", "--images", "4", "--on",
         "fashion-embedded", "--backward", "my.py", "--quiet",
     )  # fmt: skip
     assert code == 0, err
     assert "followed the gradients of" in out
-    assert (tmp_path / "records" / "fashion-bare-fashion-embedded-backward-my-tiny-4.json").exists()
+    assert (
+        tmp_path / "records" / "fashion-bare-fashion-embedded-backward-my-quick-4.json"
+    ).exists()

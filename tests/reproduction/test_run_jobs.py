@@ -244,7 +244,7 @@ def test_what_is_trained_anew_needs_records_of_its_own(
     [
         (("everything",), "there are results, times"),
         (("times", "--show", "--jobs"), "choose one"),
-        (("times", "--weights", "nowhere"), "--weights names a folder of classifiers"),
+        (("times", "--weights", "nowhere"), "--weights: there is no folder nowhere"),
     ],
 )
 def test_a_wrong_word_is_one_line(
