@@ -7,27 +7,30 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from carso.threats.threat import Threat
+
 KINDS = ("images", "nan", "infinite", "zero")
 """The rows of `Probe.gradients`: gradients looked at, and how many of them were useless and why."""
 
 
 class Fooled:
-    """Which images any pass of an attack has got wrong, at whatever point of its way.
+    """Which images any pass of an attack has got wrong, at whatever point of its way in the ball.
 
     An attack says only which points it asks about, in batches of its own; a point belongs to the
-    image that is nearest to it.
+    image that is nearest to it. Some attacks also ask about points outside, which prove nothing.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images.flatten(1), labels
+    def __init__(self, images: Tensor, labels: Tensor, threat: Threat) -> None:
+        self.images, self.labels, self.threat = images, labels, threat
         self.ever = torch.zeros(len(images), dtype=torch.bool, device=images.device)
 
     @torch.no_grad()
     def saw(self, points: Tensor, scores: Tensor) -> None:
         if not len(points):
             return
-        owner = torch.cdist(points.flatten(1), self.images).argmin(dim=1)
+        owner = torch.cdist(points.flatten(1), self.images.flatten(1)).argmin(dim=1)
         wrong = scores.argmax(dim=1) != self.labels[owner]
+        wrong &= self.threat.contains(points, self.images[owner])
         self.ever[owner[wrong]] = True
 
 

@@ -12,7 +12,7 @@ from carso.attacks.attack import Attack
 from carso.attacks.fab import FAB
 from carso.attacks.margin import Margin
 from carso.attacks.pgd import PGD
-from carso.attacks.probe import KINDS, Probe, kinds
+from carso.attacks.probe import KINDS, Fooled, Probe, kinds
 from carso.threats.linf import Linf
 
 SHAPE = (1, 8, 8)
@@ -207,3 +207,16 @@ def test_the_period_of_an_attack_is_one_run_of_it(attack: Attack, runs: int) -> 
     attack(probe, x, y, threat=Linf(eps=1e-6), generator=generator())
     assert probe.gradients[0].tolist() == [4 * runs] * attack.facts.period
     assert probe.backwards == 4 * runs * attack.facts.period * probe.eot
+
+
+def test_a_mistake_outside_the_ball_fools_nobody() -> None:
+    images, labels = torch.full((2, 1, 2, 2), 0.5), torch.zeros(2, dtype=torch.int64)
+    images[1] = 0.2
+    fooled = Fooled(images, labels, Linf(eps=0.1))
+    wrong = torch.tensor([[0.0, 1.0]])
+    fooled.saw(images[:1] + 0.12, wrong)  # too far
+    assert fooled.ever.tolist() == [False, False]
+    fooled.saw(images[1:] - 0.1, wrong)
+    assert fooled.ever.tolist() == [False, True]
+    fooled.saw(images[:1] + 0.1, 1 - wrong)  # near enough, and right
+    assert fooled.ever.tolist() == [False, True]

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 
 import carso
 from carso.attacks.attack import AttackFacts, verified
+from carso.attacks.averaging import GOOD_COSINE
 from carso.attacks.margin import Margin
 from carso.defence.defence import Carso
 from carso.evaluation.assemble import attack_table
@@ -24,7 +25,7 @@ from carso.evaluation.attacked_model import (
     under_test,
     verdict,
 )
-from carso.evaluation.eot import GOOD_COSINE, candidates_needed
+from carso.evaluation.eot import candidates_needed
 from carso.evaluation.evaluation import Evaluation, Outcome, WorstExamples
 from carso.evaluation.planned_attacks import PlannedAttack, Suite
 from carso.evaluation.protocol import chunks_of, run_attacks
