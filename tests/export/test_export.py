@@ -1,7 +1,9 @@
 """What is exported answers as the defence does, on any number of images."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from carso.export.export_files import export_defence
 from carso.randomness import given_noise
 
 IMAGES = 200
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 
 
 def by_defence(defence: Deployed, images: Tensor, noise: Tensor) -> Tensor:
@@ -49,6 +52,25 @@ def test_onnx_gives_the_same_labels_and_probabilities(name: str, tmp_path: Path)
         torch.testing.assert_close(
             torch.from_numpy(scores).exp(), wanted[part].exp(), atol=1e-4, rtol=1e-3
         )
+
+
+def test_the_lines_of_the_page_serve_what_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript", reason="carso[export] is not installed")
+    pytest.importorskip("onnxruntime", reason="carso[export] is not installed")
+    defence = carso.load("fashion", samples=1)
+    export_defence(defence, "onnx", tmp_path / "defence.onnx")
+    text = PAGE.read_text(encoding="utf-8")
+    (lines,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "onnxruntime" in b)
+    monkeypatch.chdir(tmp_path)
+    served: dict[str, Any] = {}
+    exec(lines, served)
+    clothes = data.load("fashion-embedded")
+    images, right = clothes.test.batch(slice(0, 50))
+    found = served["labels"](images.numpy())
+    wanted = [clothes.classes[label] for label in right.tolist()]
+    assert sum(a == b for a, b in zip(found, wanted, strict=True)) > 35
 
 
 def test_torch_gives_the_same_anchored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
