@@ -23,7 +23,7 @@ def doctor(
     ] = False,
     self_test: Annotated[
         bool,
-        typer.Option("--self-test", help="Try each thing that a run does; a minute at most"),
+        typer.Option("--self-test", help="Try each thing that a run does; about a minute"),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,7 +45,7 @@ def doctor(
     if self_test:
         from carso.cli.self_test import self_test as tried_here
 
-        print("trying for a minute at most ...", file=sys.stderr)
+        print("trying for about a minute ...", file=sys.stderr)
         facts["self_test"] = tried_here(prepare("auto", 0))
     if as_json:
         print(json.dumps(facts, indent=1))
