@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.arguments import refuse_unreadable, text
+from carso.attacks.saved import refuse_other_tensors
 from carso.classifiers.frozen import refuse_meta, usable
 from carso.defence.defence import Carso
 from carso.distributed.processes import Processes
@@ -67,6 +68,8 @@ def check_places(path: Path | None, save_examples: Path | None, processes: Proce
     """Refuse files that cannot be written, before hours are spent."""
     if save_examples is not None and save_examples.suffix != ".safetensors":
         raise CarsoError(f"examples are saved as .safetensors, got {save_examples.name}")
+    if save_examples is not None and save_examples.is_file():
+        refuse_other_tensors(save_examples)
     if processes.world_size > 1 and path is None:
         raise CarsoError("many processes share an evaluation through a file: give out")
     for place in (path, save_examples):

@@ -21,6 +21,8 @@ PRECISIONS = ("float32", "bfloat16", "auto")
 AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
 STARTS = ("purifier", "scratch")
 """What hardening may begin from besides the purifier of another run."""
+ENEMIES = ("attacks", "noise")
+"""What hardening may be against."""
 
 
 def check(condition: bool, key: str, wanted: str, got: object) -> None:
@@ -274,8 +276,7 @@ class HardeningSettings:
         check(learns, "reconstruction", "above 0 with reconstruct_epochs", self.reconstruction)
         for key in ("features", "spread", "patience", "anchor"):
             check(getattr(self, key) >= 0, key, "at least 0", getattr(self, key))
-        enemies = ("attacks", "noise")
-        check(self.against in enemies, "against", f"one of {enemies}", self.against)
+        check(self.against in ENEMIES, "against", f"one of {ENEMIES}", self.against)
         noise = self.against == "noise"
         check_sigma(self.sigma, where='against is "noise"', needed=noise)
         check_step_size(self.attack_step_size, needed=not noise)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -198,7 +197,7 @@ def done(
         mapped = np.memmap(path, dtype=kind(layout), mode="r", shape=rows)
         right = next((i for i, sum_ in enumerate(sums) if chunk_sum(mapped, i) != sum_), len(sums))
     if right < len(sums) and say:
-        print(f"carso: {path} is damaged: what is wrong in it is made again", file=sys.stderr)
+        files.say_made_again(f"{path} is damaged: what is wrong in it is made again")
     return sums[:right]
 
 
@@ -214,7 +213,7 @@ def note_of(folder: Path, number: int, *, say: bool = False) -> dict[str, Any]:
         return json_schema.read(path, INDEX_KIND) if path.exists() else {}
     except DamagedFileError as error:
         if say:
-            print(f"carso: {error}; that part of the bank is made again", file=sys.stderr)
+            files.say_made_again(f"{error}; that part of the bank is made again")
         return {}
 
 
