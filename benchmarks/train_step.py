@@ -23,7 +23,8 @@ from carso.machine.timing import seconds
 from carso.randomness import generator, seeded
 from carso.scenario import parser
 from carso.scenario.schema import Scenario
-from carso.training.bank import CHUNK, Bank
+from carso.training.bank import Bank
+from carso.training.bank_layout import CHUNK
 from carso.training.purifier_stage import PurifierStage
 from carso.training.scenario_stages import purifier_stage
 
