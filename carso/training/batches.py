@@ -19,7 +19,7 @@ from carso.attacks.pgd import FGSM, PGD
 from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.randomness import Share, generator, shared
-from carso.scenario.training_settings import BatchAttackSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.threats.threat import Threat
 from carso.training.bank import Bank, in_memory, on_disk
 from carso.training.bank_layout import CHUNK, BankLayout

@@ -17,7 +17,7 @@ from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.randomness import generator
-from carso.scenario.training_settings import BatchAttackSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.threats.linf import Linf
 from carso.training import batches
 from carso.training.batches import AdversarialBatches, shares, variants
