@@ -25,16 +25,13 @@ def neighbourhood(context: DiagnosticContext) -> Diagnosis:
     """The gradient averaged over random neighbours, which a rough surface does not hide."""
     steps = max(1, context.plan.effort.steps // 2)
     attack = SmoothedMargin(steps=steps, neighbours=NEIGHBOURS, spread=SPREAD)
-    broken, tried = breaks(context, attack, "neighbourhood")
-    words = (
-        f"{steps} steps along gradients averaged over {NEIGHBOURS} random neighbours break "
-        f"{broken} of {tried} images that the attacks left standing."
+    return diagnosis_by(
+        context,
+        attack,
+        "neighbourhood",
+        how=f"{steps} steps along gradients averaged over {NEIGHBOURS} random neighbours",
+        objection="The surface is rough: the gradient at a point says little of what is around it.",
     )
-    ok = broken / context.count <= slack(context.count)
-    if not ok:
-        words += " The surface is rough: the gradient at a point says little of what is around it."
-    figures = {"broken": broken, "tried": tried}
-    return Diagnosis(name="neighbourhood", ok=ok, verdict=words, figures=figures)
 
 
 def inside(context: DiagnosticContext) -> Diagnosis:
@@ -51,16 +48,34 @@ def inside(context: DiagnosticContext) -> Diagnosis:
     name, module = part
     steps = context.plan.effort.steps
     attack = OnSurrogate(surrogate=Within(whole, module), attack=Margin(steps=steps))
-    broken, tried = breaks(context, attack, "inside")
-    words = (
-        f"{steps} steps along the gradient of its part {name}, past all that is before and "
-        f"after, break {broken} of {tried} images that the attacks left standing."
+    return diagnosis_by(
+        context,
+        attack,
+        "inside",
+        how=f"{steps} steps along the gradient of its part {name}, past all that is before and "
+        "after,",
+        objection=f"What is around it hides the gradient: evaluate with backward={name}.",
+        figures={"part": name},
     )
+
+
+def diagnosis_by(
+    context: DiagnosticContext,
+    attack: Attack,
+    name: str,
+    *,
+    how: str,
+    objection: str,
+    figures: dict[str, Any] | None = None,
+) -> Diagnosis:
+    """Whether one more attack breaks so many images that the others did too little."""
+    broken, tried = breaks(context, attack, name)
+    words = f"{how} break {broken} of {tried} images that the attacks left standing."
     ok = broken / context.count <= slack(context.count)
     if not ok:
-        words += f" What is around it hides the gradient: evaluate with backward={name}."
-    figures = {"part": name, "broken": broken, "tried": tried}
-    return Diagnosis(name="inside", ok=ok, verdict=words, figures=figures)
+        words += f" {objection}"
+    found = {**(figures or {}), "broken": broken, "tried": tried}
+    return Diagnosis(name=name, ok=ok, verdict=words, figures=found)
 
 
 def breaks(context: DiagnosticContext, attack: Attack, occasion: str) -> tuple[int, int]:
