@@ -18,7 +18,7 @@ from carso.cli.options import (
     PrecisionOption,
     QuietOption,
     ThreadsOption,
-    prepare,
+    started,
 )
 from carso.errors import CarsoError
 
@@ -80,7 +80,6 @@ def reproduce(
     check_folder("--data", data)
     check_folder("--weights", weights)
     check_places(folders=[out])
-    from carso.distributed.launchers import launch
     from carso.reproduction.paper_tables import TABLES
     from carso.reproduction.render import as_lines, render, write
     from carso.reproduction.results_folder import ResultsFolder
@@ -94,14 +93,8 @@ def reproduce(
     folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
     results = ResultsFolder(scale=planned, folder=folder, records=records, retrain=retrain)
     tables = [TABLES[name](planned) for name in (TABLES if table == "all" else [table])]
-    place, auto = prepare(device, threads), device == "auto"
-    processes, place = launch(
-        device=place,
-        devices=devices,
-        nodes=nodes,
-        precision=precision,
-        threads=threads,
-        oversubscribe=oversubscribe,
+    processes, place = started(
+        device, devices, nodes, threads, oversubscribe=oversubscribe, precision=precision
     )
     if processes.is_first:
         print(f"scale {scale}: {planned.what}; all tables need {planned.needs}", flush=True)
@@ -113,7 +106,7 @@ def reproduce(
             processes,
             only_list=jobs,
             quiet=quiet,
-            gpus=scale == "paper" and auto,
+            gpus=scale == "paper" and device == "auto",
             device=place,
             data=data,
             download=download,

@@ -25,16 +25,13 @@ def neighbourhood(context: DiagnosticContext) -> Diagnosis:
     """The gradient averaged over random neighbours, which a rough surface does not hide."""
     steps = max(1, context.plan.effort.steps // 2)
     attack = SmoothedMargin(steps=steps, neighbours=NEIGHBOURS, spread=SPREAD)
-    broken, tried = breaks(context, attack, context.mean_logits, "neighbourhood")
-    words = (
-        f"{steps} steps along gradients averaged over {NEIGHBOURS} random neighbours break "
-        f"{broken} of {tried} images that the attacks left standing."
+    return diagnosis_of(
+        breaks(context, attack, context.mean_logits, "neighbourhood"),
+        context.count,
+        "neighbourhood",
+        how=f"{steps} steps along gradients averaged over {NEIGHBOURS} random neighbours",
+        objection="The surface is rough: the gradient at a point says little of what is around it.",
     )
-    ok = broken / context.count <= slack(context.count)
-    if not ok:
-        words += " The surface is rough: the gradient at a point says little of what is around it."
-    figures = {"broken": broken, "tried": tried}
-    return Diagnosis(name="neighbourhood", ok=ok, verdict=words, figures=figures)
 
 
 def inside(context: DiagnosticContext) -> Diagnosis:
@@ -49,25 +46,40 @@ def inside(context: DiagnosticContext) -> Diagnosis:
         return Diagnosis(name="inside", ok=None, verdict=words)
     own = [number for number, planned in enumerate(context.plan.attacks) if planned.inside]
     if own and not context.plan.independent:
+        found, count = context.broken_by(own), len(evaluation.images)
         what = " and ".join(context.plan.attacks[number].what for number in own)
-        outcomes = [outcome for number in own for outcome in context.results.outcomes[number]]
-        broken = sum(int(outcome.confirmed.sum()) for outcome in outcomes)
-        tried = sum(len(outcome.right) for outcome in context.results.outcomes[own[0]])
-        count = len(evaluation.images)
     else:
         steps, count = context.plan.effort.steps, context.count
-        what = f"{steps} steps of margin descent"
         through = AttackedView(name=INSIDE, samples=evaluation.samples)
-        broken, tried = breaks(context, Margin(steps=steps), through, "inside")
-    words = (
-        f"Along the gradient of its part {part.name}, past all that is before and after, {what} "
-        f"break {broken} of {tried} images that the other attacks left standing."
+        found = breaks(context, Margin(steps=steps), through, "inside")
+        what = f"{steps} steps of margin descent"
+    return diagnosis_of(
+        found,
+        count,
+        "inside",
+        how=f"Along the gradient of its part {part.name}, past all before and after it, {what},",
+        objection=f"What is around it hides the gradient: evaluate with backward={part.name}.",
+        figures={"part": part.name},
     )
+
+
+def diagnosis_of(
+    found: tuple[int, int],
+    count: int,
+    name: str,
+    *,
+    how: str,
+    objection: str,
+    figures: dict[str, Any] | None = None,
+) -> Diagnosis:
+    """Whether one more attack breaks so many of `count` images that the others did too little."""
+    broken, tried = found
+    words = f"{how} break {broken} of {tried} images that the other attacks left standing."
     ok = broken / count <= slack(count)
     if not ok:
-        words += f" What is around it hides the gradient: evaluate with backward={part.name}."
-    figures = {"part": part.name, "broken": broken, "tried": tried}
-    return Diagnosis(name="inside", ok=ok, verdict=words, figures=figures)
+        words += f" {objection}"
+    shown = {**(figures or {}), "broken": broken, "tried": tried}
+    return Diagnosis(name=name, ok=ok, verdict=words, figures=shown)
 
 
 def breaks(
