@@ -28,7 +28,7 @@ from torch import Tensor
 from carso.defence.on_disk import stored
 from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
-from carso.progress import progress
+from carso.machine.progress import progress
 from carso.randomness import generator
 from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
 from carso.scenario.hardening_settings import HardeningSettings

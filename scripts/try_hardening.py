@@ -23,7 +23,7 @@ import carso
 from carso import data
 from carso.defence.on_disk import stored
 from carso.defence.shipped import folder_of
-from carso.progress import progress
+from carso.machine.progress import progress
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator
 from carso.scenario.parser import as_table, from_table, merged, read
