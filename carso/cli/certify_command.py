@@ -69,7 +69,7 @@ def certify(
     """
     from carso.certification.certify_by_name import certify_by_name
     from carso.evaluation.by_name import Images
-    from carso.progress import progress
+    from carso.machine.progress import progress
 
     processes, place = started(device, devices, nodes, threads, oversubscribe=oversubscribe)
     changed = {

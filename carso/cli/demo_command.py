@@ -23,7 +23,7 @@ def demo(
     """See what published attacks say of the shipped defence, and what better ones say."""
     check_places(folders=[out])
     from carso import demo as story
-    from carso.progress import progress
+    from carso.machine.progress import progress
     from carso.report.certificates import certificate_conclusion
     from carso.storage.provenance import provenance
 

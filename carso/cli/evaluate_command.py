@@ -111,7 +111,7 @@ def evaluate(
     check_folder("--data", data)
     check_places(out, save_examples)
     from carso.evaluation.by_name import Images, evaluate_by_name
-    from carso.progress import progress
+    from carso.machine.progress import progress
 
     processes, place = started(device, devices, nodes, threads, oversubscribe=oversubscribe)
     changed = {

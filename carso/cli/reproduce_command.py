@@ -133,7 +133,7 @@ def make(
 ) -> dict[Path, str]:
     """List the jobs of some tables and what they need, then run them; by its path, why a thing
     could not be made. At the paper's scale nothing runs before everything is here."""
-    from carso.progress import progress
+    from carso.machine.progress import progress
     from carso.reproduction.jobs import as_list, list_together
     from carso.reproduction.needs import JobSettings, Missing, check_needs
     from carso.reproduction.run_jobs import run_jobs

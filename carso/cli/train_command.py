@@ -128,7 +128,7 @@ def run_scenario(
     check_name("precision", precision)
     check_places(folders=[folder])
     from carso.distributed.launchers import check_launch, first_process, launch
-    from carso.progress import progress
+    from carso.machine.progress import progress
     from carso.training.train import load_data
     from carso.training.train import train as train_all
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from carso.defence import on_disk
+from carso.defence.description import read_description
 from carso.errors import CarsoError
 from carso.evaluation import record
 from carso.evaluation.by_name import posterior_kl
@@ -78,7 +79,7 @@ def first_shard(folder: Path) -> BankShard:
 
 
 READERS = {
-    "defence.json": lambda folder: on_disk.read_description(folder),
+    "defence.json": read_description,
     "checkpoint.json": lambda folder: checkpoint.index_of(folder / "checkpoint.json", {}),
     "anchor.json": lambda folder: on_disk.chosen_anchor(folder / "hardening.safetensors"),
     "precision.json": lambda folder: attack_precision.read(folder / "precision.json"),
