@@ -9,14 +9,13 @@ separate passes, and the loop inside `pyautoattack` (`eot_iter=20`). A draw is e
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measuring import in_own_process, memory_growth
+from measuring import asked, in_own_process, memory_growth
 from pyautoattack.autopgd_base import APGDAttack
 
 import carso
@@ -68,16 +67,7 @@ def measured(batch: int, draws: int, samples: int, turns: int) -> dict[str, floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--memory-of", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(__doc__, batch=16, draws=20, turns=5, memory_words=4)
     if options.memory_of:
         way, *numbers = options.memory_of
         batch, draws, samples = (int(word) for word in numbers)

@@ -9,13 +9,12 @@ largest resident size of a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from dataclasses import dataclass, replace
 
 import torch
-from measuring import in_own_process, memory_growth
+from measuring import asked, in_own_process, memory_growth
 from synthetic import random_images
 
 from carso.classifiers import registry
@@ -104,15 +103,7 @@ def memory_of(name: str, row: str, value: str, action: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="fashion")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--memory-of", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(__doc__, scenario="fashion", turns=3, memory_words=4)
     if options.memory_of:
         print(memory_of(*options.memory_of))
         return

@@ -9,12 +9,12 @@ backward pass for the purifier's weights.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from dataclasses import replace
 
 import torch
+from measuring import asked
 
 from carso import data
 from carso.attacks.pgd import cross_entropy_gradient
@@ -82,15 +82,7 @@ def measured(name: str, batch: int, turns: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="fashion")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(__doc__, scenario="fashion", batch=64, turns=9)
     found = measured(options.scenario, options.batch, options.turns)
     if options.json:
         print(json.dumps({"scenario": options.scenario, "batch": options.batch, **found}, indent=1))

@@ -8,12 +8,11 @@ N decodings. Memory is the growth of the largest resident size of a process of i
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 
 import torch
-from measuring import in_own_process, memory_growth
+from measuring import asked, in_own_process, memory_growth
 from synthetic import random_images
 
 from carso.classifiers import registry
@@ -80,17 +79,9 @@ def memory_of(name: str, batch: int, samples: int, gradient: bool, chunked: bool
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="cifar10-small")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--memory-of", nargs=5, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(
+        __doc__, scenario="cifar10-small", batch=32, samples=8, turns=15, memory_words=5
+    )
     if options.memory_of:
         name, *numbers = options.memory_of
         batch, samples, gradient, chunked = (int(word) for word in numbers)

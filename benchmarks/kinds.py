@@ -8,23 +8,15 @@ of channels-last weights.
 
 from __future__ import annotations
 
-import argparse
 import json
 
-import torch
+from measuring import asked
 
 from carso.cli.speed import ratios
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="fashion")
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(__doc__, scenario="fashion", turns=7)
     found = ratios(options.scenario, turns=options.turns)
     if options.json:
         print(json.dumps({"scenario": options.scenario, "ratios": found}, indent=1))

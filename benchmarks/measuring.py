@@ -1,12 +1,30 @@
-"""Time and peak memory of an action."""
+"""Time and peak memory of an action, and the options of the scripts that measure them."""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import torch
+
+
+def asked(doc: str, *, memory_words: int = 0, **defaults: int | str) -> argparse.Namespace:
+    """The options of a script: these, --threads and --json; and, where a process of its own
+    measures memory, --memory-of with so many words."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    for name, value in {**defaults, "threads": 0}.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    parser.add_argument("--json", action="store_true")
+    if memory_words:
+        parser.add_argument("--memory-of", nargs=memory_words, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    return options
 
 
 def in_own_process(script: str, *words: object) -> float:

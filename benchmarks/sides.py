@@ -11,13 +11,12 @@ made, and there is no step.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from typing import Any
 
 import torch
-from measuring import in_own_process, memory_growth, processor_seconds
+from measuring import asked, in_own_process, memory_growth, processor_seconds
 from torch import Generator
 
 from carso.classifiers.frozen import freeze
@@ -86,14 +85,7 @@ def memory_of(kind: str, side: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(__doc__, turns=2, memory_words=2)
     if options.memory_of:
         print(memory_of(*options.memory_of))
         return

@@ -9,12 +9,12 @@ step. Then the same step with PGD-40 made anew, as the paper does it.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import statistics
 
 import torch
+from measuring import asked
 from synthetic import random_images
 
 from carso.classifiers import registry
@@ -23,7 +23,8 @@ from carso.machine.timing import seconds
 from carso.randomness import generator, seeded
 from carso.scenario import parser
 from carso.scenario.schema import Scenario
-from carso.training.bank import CHUNK, Bank
+from carso.training.bank import Bank
+from carso.training.bank_layout import CHUNK
 from carso.training.purifier_stage import PurifierStage
 from carso.training.scenario_stages import purifier_stage
 
@@ -96,15 +97,7 @@ def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", default="cifar10-small")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=0, help="0: the scenario's own")
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    options = asked(__doc__, scenario="cifar10-small", steps=12, batch=0)  # 0: its own
     found = measure(options.scenario, options.steps, options.batch)
     if options.json:
         print(json.dumps(found, indent=1))

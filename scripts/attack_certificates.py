@@ -31,7 +31,7 @@ from carso.errors import CarsoError
 from carso.evaluation.by_name import Images, named_model
 from carso.evaluation.fingerprints import images_identity, weights
 from carso.evaluation.protocol import Counted
-from carso.progress import progress
+from carso.machine.progress import progress
 from carso.randomness import generator
 from carso.storage import files
 from carso.storage.provenance import provenance

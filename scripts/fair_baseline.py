@@ -28,11 +28,12 @@ from torch import Tensor
 from carso.defence.on_disk import stored
 from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
-from carso.progress import progress
+from carso.machine.progress import progress
 from carso.randomness import generator
-from carso.scenario.parser import distinct
+from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.scenario.schema import Scenario
-from carso.scenario.training_settings import ClassifierTrainingSettings, HardeningSettings
+from carso.scenario.tables import distinct
 from carso.storage import files, tensor_files
 from carso.training import loop
 from carso.training.accuracies import accuracy_under_pgd

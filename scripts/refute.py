@@ -28,7 +28,7 @@ from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.evaluate import evaluate
 from carso.evaluation.planned_attacks import Effort, Suite, apgd, black_box, margin, refine
 from carso.evaluation.record import read
-from carso.progress import progress
+from carso.machine.progress import progress
 from carso.storage import files
 from carso.storage.provenance import provenance
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from carso.attacks.attack import (
     AttackFacts,
     Model,
-    identity_of,
+    NamedByFields,
     refuse_norm,
     verified,
     ways_at_once,
@@ -24,7 +24,7 @@ from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class APGD:
+class APGD(NamedByFields):
     """Auto-PGD on one loss, from random starts; of each image the worst example is kept."""
 
     loss: Literal["ce", "dlr", "dlr-targeted"]
@@ -40,9 +40,6 @@ class APGD:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(classes=CLASSES_NEEDED[self.loss], period=self.steps + 1, norms=NORMS)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from torch import Generator, Tensor
 
@@ -55,9 +55,13 @@ class Attack(Protocol):
     ) -> Tensor: ...
 
 
-def identity_of(attack: Any) -> dict[str, Any]:
+class NamedByFields:
     """The identity of an attack that is a dataclass: its name and its fields."""
-    return {"attack": type(attack).__name__, **asdict(attack)}
+
+    __slots__ = ()
+
+    def identity(self) -> dict[str, Any]:
+        return {"attack": type(self).__name__, **asdict(cast(Any, self))}
 
 
 def in_words(identity: dict[str, Any]) -> str:

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from pyautoattack import AutoAttack as Library
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified, warn
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, refuse_norm, verified, warn
 from carso.attacks.library import CLASSES_NEEDED, NORMS, classes_of, library_calls
 from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AutoAttack:
+class AutoAttack(NamedByFields):
     """The published ensemble, unchanged: `standard` for classifiers, `rand` for noisy defences.
 
     With the same `seed` and the same images it gives what `pyautoattack` gives when called
@@ -30,9 +30,6 @@ class AutoAttack:
         if self.version == "rand":
             return AttackFacts(eot=20, period=101, norms=NORMS)
         return AttackFacts(norms=NORMS)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from pyautoattack.fab_pt import FABAttack_PT
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, refuse_norm, verified
 from carso.attacks.library import NORMS, classes_of, library_calls, seed_from
 from carso.attacks.margin import WorstSoFar
 from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FAB:
+class FAB(NamedByFields):
     """Targeted FAB: the nearest mistake it finds, and that direction followed to the ball's edge.
 
     The nearest mistake lies on the boundary, where other noise decides otherwise; the edge does
@@ -29,9 +28,6 @@ class FAB:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(period=self.steps, norms=NORMS)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, verified
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, verified
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
 
@@ -58,7 +57,7 @@ class WorstSoFar:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Margin:
+class Margin(NamedByFields):
     """Steepest descent on the margin with momentum, from random starts."""
 
     steps: int = 40
@@ -76,9 +75,6 @@ class Margin:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(period=self.steps, direct_steps=self.steps)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
@@ -147,7 +143,7 @@ class Descent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Noise:
+class Noise(NamedByFields):
     """Random points of the ball, every other one on its edge: what one gets without a gradient.
 
     A gradient attack that does no better than this has no gradient worth the name.
@@ -158,9 +154,6 @@ class Noise:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(black_box=True)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator

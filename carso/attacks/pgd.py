@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, verified
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, verified
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FGSM:
+class FGSM(NamedByFields):
     """One gradient step of size eps, from the image itself (Goodfellow et al. 2015)."""
 
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts()
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
@@ -34,7 +30,7 @@ class FGSM:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PGD:
+class PGD(NamedByFields):
     """Projected gradient ascent (Madry et al. 2018); defaults as in the paper's table."""
 
     steps: int = 40
@@ -57,9 +53,6 @@ class PGD:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(eot=self.eot, period=self.steps)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator

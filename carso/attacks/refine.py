@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, verified, ways_at_once
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, verified, ways_at_once
 from carso.attacks.margin import Descent, WorstSoFar, margins, slope_of
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
@@ -26,7 +25,7 @@ def lead_over(scores: Tensor, labels: Tensor, target: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refine:
+class Refine(NamedByFields):
     """Descent on the lead over the best other class, then over each of the likeliest others.
 
     It starts from the worst examples so far, and from points on the way from there to random ones.
@@ -54,9 +53,6 @@ class Refine:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(period=self.steps, direct_steps=self.steps, starts=True)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self,

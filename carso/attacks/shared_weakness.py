@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, verified
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, verified
 from carso.attacks.margin import Descent, Lead, Slope, WorstSoFar, margins, slope_of
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
@@ -53,7 +52,7 @@ def shared_slope(model: Model, lead: Lead, draws: int) -> Slope:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SharedWeakness:
+class SharedWeakness(NamedByFields):
     """Margin descent on the draws that share a weakness, from the worst example so far."""
 
     steps: int = 40
@@ -70,9 +69,6 @@ class SharedWeakness:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(eot=self.draws, period=self.steps, direct_steps=self.steps, starts=True)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self,

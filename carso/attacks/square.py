@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from pyautoattack.square import SquareAttack
 from torch import Generator, Tensor
 
-from carso.attacks.attack import AttackFacts, Model, identity_of, refuse_norm, verified
+from carso.attacks.attack import AttackFacts, Model, NamedByFields, refuse_norm, verified
 from carso.attacks.library import NORMS, library_calls, seed_from
 from carso.threats.threat import Threat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Square:
+class Square(NamedByFields):
     """The black box: random squares, kept when the margin falls (Andriushchenko et al. 2020)."""
 
     queries: int = 5000
@@ -23,9 +22,6 @@ class Square:
     @property
     def facts(self) -> AttackFacts:
         return AttackFacts(black_box=True, norms=NORMS)
-
-    def identity(self) -> dict[str, Any]:
-        return identity_of(self)
 
     def __call__(
         self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator

@@ -16,7 +16,7 @@ from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.evaluation.attack_names import SUITE_NAMES, refuse_attack
 from carso.machine.limits import check_threads
-from carso.scenario.training_settings import ENEMIES, STARTS
+from carso.scenario.hardening_settings import ENEMIES, STARTS
 from carso.storage.files import check_writable
 
 PACKAGE = Path(__file__).parents[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -29,11 +28,10 @@ from carso.cli.options import (
     QuietOption,
     ThreadsOption,
     UnhardenedOption,
-    changed_at,
     own_classifier,
-    prepare,
-    said_if_unchanged,
+    started,
 )
+from carso.cli.record_file import RecordFile, that_differ
 
 
 def certify(
@@ -86,15 +84,10 @@ def certify(
     check_places(out)
     check_machine(device, threads)
     from carso.certification.certify_by_name import certify_by_name
-    from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images
-    from carso.progress import progress
-    from carso.report.write import terminal
+    from carso.machine.progress import progress
 
-    place = prepare(device, threads)
-    processes, place = launch(
-        device=place, devices=devices, nodes=nodes, threads=threads, oversubscribe=oversubscribe
-    )
+    processes, place = started(device, devices, nodes, threads, oversubscribe=oversubscribe)
     changed = {
         "bare": bare,
         "unhardened": unhardened,
@@ -104,10 +97,7 @@ def certify(
         f"n-{n}": n != 10_000,
         f"seed-{seed}": seed != 0,
     }
-    words = [word for word, differs in changed.items() if differs]
-    file = "-".join([Path(defence).name, "certified", *words, str(images)])
-    path = out or Path("records") / f"{file}.json"
-    before = changed_at(path)
+    file = RecordFile(out, defence, ["certified", *that_differ(changed), str(images)])
     with progress(shown=processes.is_first and not quiet) as bars:
         record = certify_by_name(
             defence,
@@ -125,14 +115,8 @@ def certify(
             selection=n0,
             alpha=alpha,
             batch=batch,
-            out=path,
+            out=file.path,
             again=again,
         )
-    if not processes.is_first:
-        return
-    if as_json:
-        print(json.dumps(record, indent=1))
-        return
-    print("\n".join(terminal([record])))
-    print(f"record: {path}  (carso report {path} makes tables and a plot of it)")
-    said_if_unchanged(path, before, record)
+    if processes.is_first:
+        file.show(record, as_json=as_json, drawn="a plot")

@@ -24,7 +24,7 @@ def demo(
     check_places(folders=[out])
     check_machine("cpu", threads)
     from carso import demo as story
-    from carso.progress import progress
+    from carso.machine.progress import progress
     from carso.report.certificates import certificate_conclusion
     from carso.storage.provenance import provenance
 

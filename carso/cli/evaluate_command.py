@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -34,12 +33,11 @@ from carso.cli.options import (
     QuietOption,
     ThreadsOption,
     UnhardenedOption,
-    changed_at,
     listed,
     own_classifier,
-    prepare,
-    said_if_unchanged,
+    started,
 )
+from carso.cli.record_file import RecordFile, that_differ
 
 
 def evaluate(
@@ -116,15 +114,10 @@ def evaluate(
     check_folder("--data", data)
     check_places(out, save_examples)
     check_machine(device, threads)
-    from carso.distributed.launchers import launch
     from carso.evaluation.by_name import Images, evaluate_by_name
-    from carso.progress import progress
-    from carso.report.write import terminal
+    from carso.machine.progress import progress
 
-    place = prepare(device, threads)
-    processes, place = launch(
-        device=place, devices=devices, nodes=nodes, threads=threads, oversubscribe=oversubscribe
-    )
+    processes, place = started(device, devices, nodes, threads, oversubscribe=oversubscribe)
     changed = {
         "bare": bare,
         "unhardened": unhardened,
@@ -138,9 +131,8 @@ def evaluate(
     }
     asked = [*chosen] or [suite or ("standard" if bare else "quick")]
     words = [*asked, str(images)] if examples is None else [examples.stem]
-    kind = [word for word, differs in changed.items() if differs]
-    path = out or Path("records") / f"{'-'.join([Path(defence).name, *kind, *words])}.json"
-    before, other = changed_at(path), own_classifier(backward)
+    file = RecordFile(out, defence, [*that_differ(changed), *words])
+    other = own_classifier(backward)
     with progress(shown=processes.is_first and not quiet) as bars:
         record = evaluate_by_name(
             defence,
@@ -162,16 +154,10 @@ def evaluate(
             samples=samples,
             backward=None if other is None else other.to(place),
             chunk=chunk,
-            out=path,
+            out=file.path,
             again=again,
             save_examples=save_examples,
             processes=processes,
         )
-    if not processes.is_first:
-        return
-    if as_json:
-        print(json.dumps(record, indent=1))
-        return
-    print("\n".join(terminal([record])))
-    print(f"record: {path}  (carso report {path} makes tables and a page of it)")
-    said_if_unchanged(path, before, record)
+    if processes.is_first:
+        file.show(record, as_json=as_json, drawn="a page")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,8 @@ from carso.machine.limits import check_threads
 if TYPE_CHECKING:  # torch takes a second to import, and --help does not need it
     import torch
     from torch import nn
+
+    from carso.distributed.processes import Processes
 
 app = typer.Typer(
     name="carso",
@@ -98,6 +100,28 @@ def prepare(device: str, threads: int) -> torch.device:
     return place
 
 
+def started(
+    device: str,
+    devices: int,
+    nodes: int,
+    threads: int,
+    *,
+    oversubscribe: bool,
+    precision: str = "32-true",
+) -> tuple[Processes, torch.device]:
+    """The processes asked for, each on a device that is there; see `launch`."""
+    from carso.distributed.launchers import launch
+
+    return launch(
+        device=prepare(device, threads),
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        threads=threads,
+        oversubscribe=oversubscribe,
+    )
+
+
 def listed(option: str, text: str) -> tuple[str, ...]:
     """The names that an option lists, with commas between them; none if it is not given."""
     names = tuple(name.strip() for name in text.split(","))
@@ -111,18 +135,6 @@ def own_classifier(path: Path | None) -> nn.Module | None:
     from carso.classifiers.brought import load_classifier
 
     return None if path is None else load_classifier(path)
-
-
-def changed_at(path: Path) -> int | None:
-    """When a file was written last; None where there is none."""
-    return path.stat().st_mtime_ns if path.is_file() else None
-
-
-def said_if_unchanged(path: Path, before: int | None, record: dict[str, Any]) -> None:
-    """Say so where a command found its record, last written at `before`, and made none."""
-    if before is not None and before == changed_at(path):
-        made = record["provenance"].get("made", "before")
-        print(f"nothing was computed: the record was made {made}; --again makes it anew")
 
 
 def print_table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

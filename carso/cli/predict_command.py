@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,9 @@ from carso.cli.options import (
     print_table,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 def predict(
     defence: Annotated[str, typer.Argument(help="A shipped name, or the folder of a run.")],
@@ -46,7 +49,8 @@ def predict(
     check_classifier(classifier)
     check_places(folders=[candidates])
     check_machine(device)
-    from carso.prediction import predict_files
+    from carso.defence.predict_files import predict_files
+    from carso.report.figures import strip
 
     place = prepare(device, 0)
     options: dict[str, Any] = {"seed": seed, "classifier": own_classifier(classifier)}
@@ -56,9 +60,12 @@ def predict(
         options["samples"] = samples
     if aggregation:
         options["aggregation"] = aggregation
-    found = predict_files(
-        defence, images, device=str(place), candidates=candidates, options=options
-    )
+
+    def draw(name: str, image: Tensor, found: Tensor) -> None:
+        if candidates is not None:
+            strip(image, found, candidates / name)
+
+    found = predict_files(defence, images, device=str(place), draw=draw, options=options)
     if as_json:
         print(json.dumps(found, indent=1))
         return

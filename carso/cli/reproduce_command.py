@@ -18,7 +18,7 @@ from carso.cli.options import (
     PrecisionOption,
     QuietOption,
     ThreadsOption,
-    prepare,
+    started,
 )
 from carso.errors import CarsoError
 
@@ -81,7 +81,6 @@ def reproduce(
     check_folder("--weights", weights)
     check_places(folders=[out, records])
     check_machine(device, threads)
-    from carso.distributed.launchers import launch
     from carso.reproduction.paper_tables import TABLES
     from carso.reproduction.render import as_lines, render, write
     from carso.reproduction.results_folder import ResultsFolder
@@ -95,14 +94,8 @@ def reproduce(
     folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
     results = ResultsFolder(scale=planned, folder=folder, records=records, retrain=retrain)
     tables = [TABLES[name](planned) for name in (TABLES if table == "all" else [table])]
-    place, auto = prepare(device, threads), device == "auto"
-    processes, place = launch(
-        device=place,
-        devices=devices,
-        nodes=nodes,
-        precision=precision,
-        threads=threads,
-        oversubscribe=oversubscribe,
+    processes, place = started(
+        device, devices, nodes, threads, oversubscribe=oversubscribe, precision=precision
     )
     if processes.is_first:
         print(f"scale {scale}: {planned.what}; all tables need {planned.needs}", flush=True)
@@ -114,7 +107,7 @@ def reproduce(
             processes,
             only_list=jobs,
             quiet=quiet,
-            gpus=scale == "paper" and auto,
+            gpus=scale == "paper" and device == "auto",
             device=place,
             data=data,
             download=download,
@@ -141,7 +134,7 @@ def make(
 ) -> dict[Path, str]:
     """List the jobs of some tables and what they need, then run them; by its path, why a thing
     could not be made. At the paper's scale nothing runs before everything is here."""
-    from carso.progress import progress
+    from carso.machine.progress import progress
     from carso.reproduction.jobs import as_list, list_together
     from carso.reproduction.needs import JobSettings, Missing, check_needs
     from carso.reproduction.run_jobs import run_jobs

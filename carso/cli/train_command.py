@@ -120,7 +120,7 @@ def run_scenario(
     folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
     check_places(folders=[folder])
     from carso.distributed.launchers import check_launch, first_process, launch
-    from carso.progress import progress
+    from carso.machine.progress import progress
     from carso.training.train import load_data
     from carso.training.train import train as train_all
 

@@ -23,7 +23,7 @@ from carso.defence.representation import Representation
 from carso.defence.view import View
 from carso.errors import CarsoError, CarsoTypeError
 from carso.machine.limits import check_fits
-from carso.microbatches import in_microbatches
+from carso.machine.microbatches import in_microbatches
 from carso.purifiers.base import Purifier
 from carso.purifiers.checks import check_candidates, refuse_no_purifier, refuse_other_precision
 from carso.randomness import Turn, generator

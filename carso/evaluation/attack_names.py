@@ -7,6 +7,7 @@ from carso.errors import CarsoError
 
 SINGLE_NAMES = ("transfer", "randaa", "randaa-released", "pgd-eot", "square", "autoattack")
 """What every suite takes."""
+PAST_WRAPPERS = ("margin@insidex3", "refine@inside-weakest")
 SUITE_NAMES: dict[str, tuple[str, ...]] = {
     "quick": ("margin@mean-logits", "apgd-ce@mean-logits", "apgd-t@mean-logits"),
     "paper": ("transfer", "randaa-released", "randaa", "pgd-eot"),
@@ -29,6 +30,7 @@ SUITE_NAMES: dict[str, tuple[str, ...]] = {
         "apgd-t@mean-logits-fixed-weakest",
         "refine@mean-logits-weakest",
         "square-weakest",
+        *PAST_WRAPPERS,
     ),
     "full": (
         "transfer",
@@ -49,6 +51,7 @@ SUITE_NAMES: dict[str, tuple[str, ...]] = {
         "pgd-eot",
         "randaa",
         "refine@mean-logits",
+        *PAST_WRAPPERS,
     ),
     "standard": ("autoattack",),
 }

@@ -40,7 +40,7 @@ from carso.evaluation.preparation import (
 )
 from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.resume import FinishedResults, begun
-from carso.progress import by_default
+from carso.machine.progress import by_default
 from carso.storage import files
 from carso.storage.provenance import provenance
 from carso.threats.norms import DEFAULT, threat_of

@@ -1,1 +1,1 @@
-"""What this machine can take, and how long things take on it."""
+"""What this machine can take, how long things take on it, and how far they are."""

@@ -12,7 +12,7 @@ from carso import data as data_sets
 from carso.data import DataNotFoundError
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.progress import Bars
+from carso.machine.progress import Bars
 from carso.reproduction.jobs import Job
 from carso.reproduction.plan import Scale
 from carso.training.train import load_data

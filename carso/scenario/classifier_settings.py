@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from carso.scenario.training_settings import ClassifierTrainingSettings, check
+from carso.scenario.allowed_values import check
+from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
 
 NETWORK_KEYS: Mapping[str, Mapping[str, Any]] = {
     "wide-resnet": {"depth": 28, "width": 10, "strides": (1, 2, 2), "mean": (), "std": ()},

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from carso.scenario.training_settings import (
-    BatchAttackSettings,
-    PurifierTrainingSettings,
-    check,
-)
+from carso.scenario.allowed_values import check
+from carso.scenario.purifier_training_settings import BatchAttackSettings, PurifierTrainingSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

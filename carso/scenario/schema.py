@@ -1,21 +1,18 @@
 """A scenario: everything that decides a run, in one short TOML file.
 
-`carso/scenarios/*.toml` ship with the package. A file of the user's own has the same tables.
-Each table below is a frozen dataclass that checks its own values; `read` turns a misspelt key or
-a value out of range into one line that names the file, the line and the key.
+Those in `carso/scenario/scenarios` ship with the package; a file of the user's own has the same
+tables. Each table is a frozen dataclass that checks its own values; `parser.read` turns a misspelt
+key or a value out of range into one line that names the file, the line and the key.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from carso.scenario.allowed_values import AGGREGATIONS, check
 from carso.scenario.classifier_settings import ClassifierSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.scenario.purifier_settings import PurifierSettings
-from carso.scenario.training_settings import (
-    AGGREGATIONS,
-    HardeningSettings,
-    check,
-)
 from carso.threats.threat import Threat
 
 

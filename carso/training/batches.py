@@ -19,9 +19,10 @@ from carso.attacks.pgd import FGSM, PGD
 from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.randomness import Share, generator, shared
-from carso.scenario.training_settings import BatchAttackSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.threats.threat import Threat
-from carso.training.bank import CHUNK, Bank, BankLayout, in_memory, on_disk
+from carso.training.bank import Bank, in_memory, on_disk
+from carso.training.bank_layout import CHUNK, BankLayout
 from carso.training.differences import packed, stored_as, unpacked
 
 
@@ -152,7 +153,7 @@ class AdversarialBatches:
         """One shard for each process on disk, one in memory."""
         shards = self.processes.world_size if self.on_disk() else 1
         dtype = stored_as(self.variants[0].threat)
-        return BankLayout(len(self.variants), len(self.split), shards, dtype)
+        return BankLayout(len(self.variants), len(self.split), shards, dtype, CHUNK)
 
     def on_disk(self) -> bool:
         """Many processes share one bank, which they can on disk only."""

@@ -21,7 +21,7 @@ from carso.defence.noisy_labels import noisy
 from carso.distributed.processes import ALONE, Processes
 from carso.distributed.synchronised_norm import synced
 from carso.randomness import generator
-from carso.scenario.training_settings import ClassifierTrainingSettings
+from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
 from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
 from carso.training.epoch_cursor import EpochCursor, batches_in

@@ -25,7 +25,7 @@ from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
-from carso.scenario.training_settings import HardeningSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy
 from carso.training.attack_precision import settled_precision

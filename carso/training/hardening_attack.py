@@ -15,7 +15,7 @@ from carso.distributed.processes import Processes
 from carso.machine.timing import ratio
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import SHARE, Share, generator, only
-from carso.scenario.training_settings import HardeningSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.threat import Threat
 from carso.training.epoch_cursor import batches_in
 from carso.training.losses import disagreement_attack, margin_attack

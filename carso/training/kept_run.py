@@ -13,11 +13,11 @@ from typing import Any
 from carso.arguments import shown
 from carso.classifiers.frozen import Frozen
 from carso.data import ImageData, ImageFacts
-from carso.defence.on_disk import read_description
+from carso.defence.description import read_description
 from carso.defence.saving import description_of, keep, refuse_own_threat
 from carso.distributed.processes import ALONE
 from carso.errors import CarsoError, CarsoTypeError
-from carso.progress import by_default
+from carso.machine.progress import by_default
 from carso.scenario.schema import Scenario
 from carso.storage import files, json_schema
 from carso.training.loop import Display, Quiet

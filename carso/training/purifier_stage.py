@@ -19,7 +19,7 @@ from carso.distributed.synchronised_norm import synced
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import generator
-from carso.scenario.training_settings import PurifierTrainingSettings
+from carso.scenario.purifier_training_settings import PurifierTrainingSettings
 from carso.threats.threat import Threat
 from carso.training.batches import AdversarialBatches
 from carso.training.epoch_cursor import EpochCursor, batches_in

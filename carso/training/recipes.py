@@ -17,14 +17,11 @@ from carso.classifiers import brought
 from carso.classifiers.known_files import settled
 from carso.errors import CarsoError
 from carso.scenario.classifier_settings import AUTO, ClassifierSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.scenario.parser import Place, convert
 from carso.scenario.purifier_settings import KINDS, PurifierSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings, PurifierTrainingSettings
 from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
-from carso.scenario.training_settings import (
-    BatchAttackSettings,
-    HardeningSettings,
-    PurifierTrainingSettings,
-)
 from carso.threats.norms import threat_asked
 from carso.threats.threat import Threat
 

@@ -9,8 +9,8 @@ import torch
 from carso.data import ImageData
 from carso.defence.defence import Carso
 from carso.distributed.processes import ALONE, Processes
-from carso.scenario.parser import as_table
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import as_table
 from carso.storage import files, json_schema, tensor_files
 from carso.storage.provenance import provenance
 from carso.training import anchoring

@@ -16,8 +16,8 @@ from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import seeded
-from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import distinct
 from carso.storage import tensor_files
 from carso.training.batches import AdversarialBatches
 from carso.training.classifier_stage import ClassifierStage
@@ -34,6 +34,30 @@ def precision(processes: Processes) -> dict[str, str]:
 def threat_of(scenario: Scenario) -> dict[str, Any]:
     """The ball; balls of two norms may have the same radius."""
     return {"norm": scenario.threat.norm, "eps": scenario.threat.eps}
+
+
+def identity_of(
+    stage: str,
+    scenario: Scenario,
+    data: ImageData,
+    processes: Processes,
+    settings: dict[str, Any],
+    *,
+    classifier: Frozen | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """What tells the training of a stage from others: its settings, and what it rests on."""
+    identity = {
+        "stage": stage,
+        "seed": scenario.seed,
+        "data": data.fingerprint,
+        **more,
+        "settings": {**settings, "threat": threat_of(scenario)},
+        **precision(processes),
+    }
+    if classifier is not None:
+        identity["classifier"] = tensor_files.fingerprint(classifier.state_dict())
+    return identity
 
 
 def classifier_stage(
@@ -54,16 +78,9 @@ def classifier_stage(
         threat=scenario.threat,
         seed=scenario.seed,
         device=device,
-        identity={
-            "stage": "classifier",
-            "seed": scenario.seed,
-            "settings": {
-                "classifier": distinct(scenario.classifier),
-                "threat": threat_of(scenario),
-            },
-            "data": data.fingerprint,
-            **precision(processes),
-        },
+        identity=identity_of(
+            "classifier", scenario, data, processes, {"classifier": distinct(scenario.classifier)}
+        ),
         processes=processes,
     )
 
@@ -83,11 +100,8 @@ def purifier_stage(
         raise CarsoError(f"scenario {scenario.name} has no [purifier.training]")
     with seeded(scenario.seed, "purifier", "weights"):
         purifier = purifier_of(scenario, classifier, data.image_shape, mean=data.mean, std=data.std)
-    on: dict[str, Any] = {
-        "seed": scenario.seed,
-        "data": data.fingerprint,
-        "classifier": tensor_files.fingerprint(classifier.state_dict()),
-    }
+    own = {"purifier": distinct(scenario.purifier), "layers": list(purifier.layers)}
+    identity = identity_of("purifier", scenario, data, processes, own, classifier=classifier)
     batches = AdversarialBatches(
         classifier,
         data.train,
@@ -97,7 +111,7 @@ def purifier_stage(
         device=device,
         folder=folder,
         identity={
-            **on,
+            **{key: identity[key] for key in ("seed", "data", "classifier")},
             "attacks": {"threat": threat_of(scenario), **distinct(attacks)},
             **precision(processes),
         },
@@ -112,16 +126,7 @@ def purifier_stage(
         threat=scenario.threat,
         seed=scenario.seed,
         device=device,
-        identity={
-            "stage": "purifier",
-            **on,
-            "settings": {
-                "purifier": distinct(scenario.purifier),
-                "threat": threat_of(scenario),
-                "layers": list(purifier.layers),
-            },
-            **precision(processes),
-        },
+        identity=identity,
         processes=processes,
     )
 
@@ -143,17 +148,26 @@ def hardening_stage(
     if settings is None:
         raise CarsoError(f"scenario {scenario.name} has no [hardening]")
     other = weights_of(settings.start)
-    taken: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if other or start is None or settings.start == "scratch":
         with seeded(scenario.seed, "hardening", "weights"):
             purifier = purifier_of(scenario, classifier, data.image_shape)
         origin = "scratch"
         if other:
-            taken = take(purifier.deployed(), other)
+            if taken := take(purifier.deployed(), other):
+                more["taken"] = taken
             origin = tensor_files.fingerprint(purifier.state_dict())
     else:
         purifier, origin = start, tensor_files.fingerprint(start.state_dict())
-    network = replace(scenario.purifier, attacks=None, training=None)
+    if final:
+        more["final"] = tensor_files.fingerprint(final.state_dict())
+    own = {
+        "hardening": distinct(settings),
+        "purifier": distinct(replace(scenario.purifier, attacks=None, training=None)),
+        "layers": list(purifier.layers),
+    }
+    on = (scenario, data, processes)
+    identity = identity_of("hardening", *on, own, classifier=classifier, start=origin, **more)
     return HardeningStage(
         classifier,
         purifier,
@@ -162,22 +176,7 @@ def hardening_stage(
         threat=scenario.threat,
         seed=scenario.seed,
         device=device,
-        identity={
-            "stage": "hardening",
-            "seed": scenario.seed,
-            "data": data.fingerprint,
-            "classifier": tensor_files.fingerprint(classifier.state_dict()),
-            "start": origin,
-            **({"taken": taken} if taken else {}),
-            **({"final": tensor_files.fingerprint(final.state_dict())} if final else {}),
-            "settings": {
-                "hardening": distinct(settings),
-                "purifier": distinct(network),
-                "threat": threat_of(scenario),
-                "layers": list(purifier.layers),
-            },
-            **precision(processes),
-        },
+        identity=identity,
         final_classifier=final,
         folder=folder,
         processes=processes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from carso.scenario.training_settings import PurifierTrainingSettings
+from carso.scenario.purifier_training_settings import PurifierTrainingSettings
 
 START, END = 1 / 25, 1e-4
 """The one-cycle rate at its start and end, as shares of the peak."""

@@ -9,7 +9,7 @@ from carso.defence.on_disk import refuse_exchanged
 from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
-from carso.scenario.training_settings import STARTS
+from carso.scenario.hardening_settings import STARTS
 from carso.storage import tensor_files
 from carso.storage.tensor_files import few
 

@@ -49,7 +49,7 @@ def concrete_attacks() -> set[str]:
         for node in nodes(path):
             if isinstance(node, ast.ClassDef) and node.name != "Attack":
                 methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-                found |= {node.name} if {"__call__", "identity"} <= methods else set()
+                found |= {node.name} if {"__call__", "facts"} <= methods else set()
     return found
 
 

@@ -19,7 +19,8 @@ from carso.defence.shipped import SHIPPED
 from carso.randomness import generator
 from carso.scenario import parser
 from carso.storage import files
-from carso.training.bank import CHUNK, Bank
+from carso.training.bank import Bank
+from carso.training.bank_layout import CHUNK
 from carso.training.batches import AdversarialBatches, shares
 from carso.training.differences import LEVELS
 from carso.training.epoch_cursor import shuffled

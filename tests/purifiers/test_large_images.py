@@ -7,7 +7,7 @@ from carso.classifiers.frozen import freeze
 from carso.classifiers.resnet import SmallResNet
 from carso.data import ImageData, Split
 from carso.defence.around import purifier_around
-from carso.scenario.training_settings import HardeningSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.linf import Linf
 from carso.training.hardening import HardeningStage
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from carso import progress as shown
-from carso.progress import duration, progress
+from carso.machine import progress as shown
+from carso.machine.progress import duration, progress
 
 
 @pytest.mark.parametrize(

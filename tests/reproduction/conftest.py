@@ -12,7 +12,7 @@ from support import HARDENING, consistent, mini, write_photos
 
 from carso.defence.on_disk import in_use
 from carso.evaluation import record as records
-from carso.progress import Bars, progress
+from carso.machine.progress import Bars, progress
 from carso.reproduction import run_jobs
 from carso.reproduction.plan import Bench, Measurement, PlannedRun, Scale
 from carso.reproduction.results_folder import ResultsFolder

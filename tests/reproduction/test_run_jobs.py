@@ -12,7 +12,7 @@ from support import fails, run
 from carso.errors import CarsoError
 from carso.evaluation.diagnostics import run_diagnostics
 from carso.evaluation.record import read
-from carso.progress import Bars
+from carso.machine.progress import Bars
 from carso.report.record_tables import title
 from carso.reproduction.costs import known_costs
 from carso.reproduction.jobs import Job, list_jobs

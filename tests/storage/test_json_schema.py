@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from carso.defence import on_disk
+from carso.defence.description import read_description
 from carso.errors import CarsoError
 from carso.evaluation import record
 from carso.evaluation.by_name import posterior_kl
@@ -15,7 +16,9 @@ from carso.report.write import write_report
 from carso.reproduction.times import minutes_of, times_in
 from carso.storage import files, json_schema
 from carso.storage.json_schema import SCHEMAS
-from carso.training import attack_precision, bank, checkpoint
+from carso.training import attack_precision, checkpoint
+from carso.training.bank_layout import BankLayout
+from carso.training.bank_shard import BankShard
 
 FOREIGN: list[Any] = [[], [1, 2], "text", 3, None, {}, {"a": 1}]
 
@@ -70,12 +73,17 @@ def test_true_is_no_number() -> None:
     )
 
 
+def first_shard(folder: Path) -> BankShard:
+    layout = BankLayout(1, 1, 1)
+    return BankShard(folder=folder, identity={}, layout=layout, shape=(1,), number=0)
+
+
 READERS = {
-    "defence.json": lambda folder: on_disk.read_description(folder),
+    "defence.json": read_description,
     "checkpoint.json": lambda folder: checkpoint.index_of(folder / "checkpoint.json", {}),
     "anchor.json": lambda folder: on_disk.chosen_anchor(folder / "hardening.safetensors"),
     "precision.json": lambda folder: attack_precision.read(folder / "precision.json"),
-    "bank-0.json": lambda folder: bank.seconds(folder, 0),
+    "bank-0.json": lambda folder: first_shard(folder).seconds(),
     SETTINGS: lambda folder: FinishedResults(folder, {"seed": 0}),
     "purifier.json": lambda folder: posterior_kl(folder),
     "hardening.json": lambda folder: minutes_of(folder),

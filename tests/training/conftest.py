@@ -21,7 +21,7 @@ from carso.defence.representation import Representation
 from carso.distributed.processes import Processes
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import seeded
-from carso.scenario.training_settings import HardeningSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.linf import Linf
 from carso.training import validation_attack
 from carso.training.hardening import HardeningStage

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from carso.distributed.processes import ALONE, Processes
 from carso.training import bank
-from carso.training.bank import Bank, BankLayout, in_memory, make_shard, on_disk
+from carso.training.bank import Bank, in_memory, make_shard, on_disk
+from carso.training.bank_layout import BankLayout
+from carso.training.bank_shard import BankShard
 
 CHUNK = 8
 FLUSH = 3
@@ -60,8 +62,7 @@ class Found:
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bank, "CHUNK", CHUNK)
+def often_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bank, "FLUSH", FLUSH)
 
 
@@ -71,7 +72,7 @@ def content(found: Bank) -> Tensor:
 
 
 def layout_of(shards: int) -> BankLayout:
-    return BankLayout(ATTACKS, IMAGES, shards)
+    return BankLayout(ATTACKS, IMAGES, shards, chunk=CHUNK)
 
 
 def prepared(folder: Path, processes: Processes = ALONE, *, run: str = "this") -> Found:
@@ -93,9 +94,11 @@ def part_made(
     folder: Path, shard: int, of: int, *, run: str = "this", stop: int | None = None
 ) -> None:
     """One process makes its shard, or is stopped once `stop` chunks of it are done."""
-    attacking = Attacking(stop)
+    own = BankShard(
+        folder=folder, identity={"run": run}, layout=layout_of(of), shape=SHAPE, number=shard
+    )
     try:
-        make_shard(folder, {"run": run}, layout_of(of), SHAPE, attacking, lambda: None, shard)
+        make_shard(own, Attacking(stop), lambda: None)
     except Interrupted:
         assert stop is not None
 

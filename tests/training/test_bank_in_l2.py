@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from carso.data import Split
-from carso.scenario.training_settings import BatchAttackSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
 from carso.threats.threat import Threat

@@ -17,9 +17,9 @@ from carso.data import Split
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.randomness import generator
-from carso.scenario.training_settings import BatchAttackSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.threats.linf import Linf
-from carso.training import bank, batches
+from carso.training import batches
 from carso.training.batches import AdversarialBatches, shares, variants
 
 EPS = 0.1
@@ -239,8 +239,7 @@ def content(batches: AdversarialBatches) -> Tensor:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Chunks of 8 images; returns how many a bank has."""
-    for module in (batches, bank):
-        monkeypatch.setattr(module, "CHUNK", 8)
+    monkeypatch.setattr(batches, "CHUNK", 8)
     return 4 * 8
 
 

@@ -11,7 +11,7 @@ from carso.classifiers.frozen import freeze
 from carso.data import ImageData
 from carso.errors import CarsoError
 from carso.randomness import generator
-from carso.scenario.training_settings import HardeningSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.training.hardening import HardeningStage
 from carso.training.loop import Quiet, train_in_memory
 from carso.training.temperature import fitted_temperature, most_likely

@@ -15,9 +15,9 @@ from carso.data import ImageData
 from carso.defence.on_disk import load
 from carso.errors import CarsoError
 from carso.purifiers.vae.vae import VAEPurifier
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.scenario.parser import parse
 from carso.scenario.schema import Scenario
-from carso.scenario.training_settings import HardeningSettings
 from carso.storage import files, tensor_files
 from carso.threats.linf import Linf
 from carso.training.anchoring import FACTORS

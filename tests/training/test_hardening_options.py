@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from carso.errors import CarsoError
 from carso.randomness import Share, generator, shared
-from carso.scenario.training_settings import HardeningSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.training.hardening import HardeningStage
 from carso.training.losses import margin_attack
 from carso.training.mixing import cut_mixed, leads, mostly

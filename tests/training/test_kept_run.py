@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 import carso
-from carso import data, progress
+from carso import data
 from carso.data import ImageData
 from carso.defence.on_disk import Deployed
 from carso.errors import CarsoError, CarsoTypeError
+from carso.machine import progress
 
 
 class Interrupted(Exception):

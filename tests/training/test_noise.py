@@ -19,8 +19,9 @@ from carso.defence.noisy_labels import labels_of, noisy
 from carso.defence.on_disk import stored
 from carso.errors import CarsoError
 from carso.randomness import generator
+from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
+from carso.scenario.hardening_settings import HardeningSettings
 from carso.scenario.parser import read
-from carso.scenario.training_settings import ClassifierTrainingSettings, HardeningSettings
 from carso.threats.l2 import L2
 from carso.training.hardening import HardeningStage
 from carso.training.loop import Quiet, train_in_memory

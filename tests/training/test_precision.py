@@ -14,7 +14,7 @@ from carso.distributed.processes import Processes
 from carso.purifiers.vae import vae
 from carso.purifiers.vae.loss import kl_to_prior
 from carso.scenario.parser import parse
-from carso.scenario.training_settings import BatchAttackSettings
+from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.threats.linf import Linf
 from carso.training.batches import AdversarialBatches
 from carso.training.loop import first_losses

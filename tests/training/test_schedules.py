@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from carso.scenario.parser import read
-from carso.scenario.training_settings import PurifierTrainingSettings
+from carso.scenario.purifier_training_settings import PurifierTrainingSettings
 from carso.training.schedules import END, START, kl_weight, one_cycle, three_phase
 
 PAPER = ["cifar10", "cifar100", "tinyimagenet"]

@@ -11,7 +11,7 @@ from carso.defence.defence import Carso
 from carso.errors import reason
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
 from carso.evaluation.statistics import percent
-from carso.microbatches import in_microbatches
+from carso.machine.microbatches import in_microbatches
 
 
 def diversity(context: DiagnosticContext) -> Diagnosis:

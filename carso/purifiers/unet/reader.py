@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.errors import CarsoError
+from carso.machine.microbatches import in_microbatches
 from carso.purifiers.unet.entry import MapEntry, VectorEntry, nearest_level, token_grid
 from carso.purifiers.unet.network import Size, level_sizes
 from carso.randomness import normal
@@ -18,8 +19,6 @@ from carso.randomness import normal
 BLOCK = 16
 """torch draws normals in blocks of so many: whole blocks per image, and a batch that is cut in
 two draws what it would have drawn whole."""
-SLICE = 256
-"""Candidates at a time on a CPU, where the features of more of them would leave the cache."""
 
 
 class ActivationReader(nn.Module):
@@ -75,11 +74,7 @@ class ActivationReader(nn.Module):
         noise = self.draw(entries, samples, generator)  # (N, B, noise)
         repeated = [entry.expand(samples, *entry.shape).flatten(0, 1) for entry in entries]
         flat = noise.flatten(0, 1)  # (N * B, noise)
-        if torch.compiler.is_exporting() or flat.device.type != "cpu":
-            logits = self.decode(repeated, flat)
-        else:
-            parts = zip(*(torch.split(part, SLICE) for part in (flat, *repeated)), strict=True)
-            logits = torch.cat([self.decode(part, row) for row, *part in parts])
+        logits = in_microbatches(lambda row, *part: self.decode(part, row), flat, *repeated)
         return torch.sigmoid(logits).unflatten(0, noise.shape[:2])  # type: ignore[no-any-return, no-untyped-call]
 
     def pixel_logits(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:

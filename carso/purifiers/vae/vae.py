@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.errors import CarsoError
-from carso.microbatches import in_microbatches
+from carso.machine.microbatches import in_microbatches
 from carso.purifiers.base import PurifierLoss
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.purifiers.vae.conditioning import HALF, Conditioning

@@ -1,14 +1,18 @@
-"""`carso predict`: image files in, labels out."""
+"""Image files in, labels out: what `carso predict` does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from carso.data.image_files import read_image
 from carso.defence.on_disk import load
-from carso.report.figures import strip
+
+Draw = Callable[[str, Tensor, Tensor], None]
+"""Given a file name, an image (C, H, W) and its candidates (N, C, H, W), may draw them."""
 
 
 def predict_files(
@@ -16,10 +20,10 @@ def predict_files(
     paths: Sequence[Path],
     *,
     device: str = "cpu",
-    candidates: Path | None = None,
+    draw: Draw,
     options: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """One row per image; with `candidates`, a picture of them per image in that folder.
+    """One row per image; `draw` is told the candidates of each.
 
     Each image is predicted alone and with the noise started anew, so that its answer does not
     depend on the other images.
@@ -34,8 +38,7 @@ def predict_files(
         defence.seed(seed)
         found = defence.explain(pixels)
         label = int(found.labels)
-        if candidates is not None:
-            strip(pixels[0], found.candidates[:, 0], candidates / f"{number}-{path.stem}.png")
+        draw(f"{number}-{path.stem}.png", pixels[0], found.candidates[:, 0])
         rows.append(
             {
                 "image": str(path),
