@@ -28,6 +28,7 @@ from carso.evaluation.preparation import (
 )
 from carso.evaluation.protocol import Counted
 from carso.evaluation.resume import FinishedResults
+from carso.randomness import global_generators_kept
 from carso.storage import files
 from carso.storage.provenance import provenance
 
@@ -82,7 +83,7 @@ def certify(
     before = None if path is None else record_there(path, settings)
     if before is not None and not again:
         return before
-    with torch.random.fork_rng(), as_found(model), sole(path, processes):
+    with global_generators_kept(), as_found(model), sole(path, processes):
         model.eval()
         classes = classes_of(under_test(model, name or None), images[:1].to(place))
         check_labels(labels, classes)

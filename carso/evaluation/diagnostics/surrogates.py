@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from carso.attacks.attack import Attack, AttackFacts, Model, verified
 from carso.attacks.margin import Descent, Margin, WorstSoFar, margins, slope_of
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
-from carso.randomness import normal
+from carso.randomness import global_generators_kept, normal
 from carso.threats.threat import Threat
 
 NEIGHBOURS = 8
@@ -211,7 +211,7 @@ def classifier_within(model: nn.Module, images: Tensor) -> tuple[str, nn.Module]
     handles = []
     try:
         handles = [part.register_forward_hook(watch(name)) for name, part in parts.items() if name]
-        with torch.no_grad(), torch.random.fork_rng():
+        with torch.no_grad(), global_generators_kept():
             scores = model(images)
     except RuntimeError:  # scripted modules take no hooks
         return None
