@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from records import RESULTS, record
+from records import RESULTS, record, table
 
 EVALUATIONS = (
     "fashion-bare-adaptive",
@@ -180,6 +180,20 @@ def l2_agreement() -> str:
     )
 
 
+def last_pass() -> str:
+    """What each last pass leaves of the weakest validation images."""
+    found = record(RESULTS / "last_pass.json")
+    many = len(found["before"])
+    rows = [
+        f"| {name} | {one['seed']} | {one['gradients']:.0f} | {one['broken']} | "
+        f"{sum(max(0.0, lead) for lead in one['leads']) / many:.4f} |"
+        for name, each in found["passes"].items()
+        for one in each
+    ]
+    header = f"| last pass | seed | gradients per image | broken of {many} | mean lead left |"
+    return f"{table(header, rows)}\n\nBefore it the mean lead is {sum(found['before']) / many:.4f}."
+
+
 EVALUATION_PARTS = {
     "l2-agreement": l2_agreement,
     "clean-classifier": clean_classifier,
@@ -191,4 +205,5 @@ EVALUATION_PARTS = {
     "verdicts": verdicts,
     "adaptive": adaptive,
     "older-records": older,
+    "last-pass": last_pass,
 }

@@ -32,8 +32,8 @@ from carso.machine.progress import progress
 from carso.randomness import generator
 from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
 from carso.scenario.hardening_settings import HardeningSettings
-from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import distinct
 from carso.storage import files, tensor_files
 from carso.training import loop
 from carso.training.accuracies import accuracy_under_pgd

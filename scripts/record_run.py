@@ -13,7 +13,7 @@ from typing import Any
 
 from records import best_of, in_one_line
 
-from carso.defence.on_disk import read_description
+from carso.defence.description import read_description
 from carso.storage import files
 from carso.storage.provenance import provenance
 

@@ -26,7 +26,8 @@ from carso.defence.shipped import folder_of
 from carso.machine.progress import progress
 from carso.purifiers.vae.vae import VAEPurifier
 from carso.randomness import generator
-from carso.scenario.parser import as_table, from_table, merged, read
+from carso.scenario.parser import from_table, merged, read
+from carso.scenario.tables import as_table
 from carso.storage import files
 from carso.storage.provenance import provenance
 from carso.training.accuracies import accuracy_under_pgd

@@ -10,10 +10,11 @@ from carso.cli.options import JsonOption, print_table
 def scenarios(as_json: JsonOption = False) -> None:
     """List the shipped scenarios."""
     from carso.scenario import parser
+    from carso.scenario.tables import as_table
 
     found = [parser.read(name) for name in parser.names()]
     if as_json:
-        print(json.dumps([parser.as_table(scenario) for scenario in found], indent=1))
+        print(json.dumps([as_table(scenario) for scenario in found], indent=1))
         return
     print_table(
         ("scenario", "eps", "what"),

@@ -22,50 +22,16 @@ from carso.data import ImageData, ImageFacts
 from carso.defence import hub
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
+from carso.defence.description import facts_of, read_description
 from carso.defence.elsewhere import classifier_elsewhere, source_of
 from carso.defence.layers import layers_for
 from carso.defence.shipped import description_file, folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier, as_module
-from carso.scenario.parser import as_table, from_table
+from carso.scenario.parser import from_table
 from carso.scenario.schema import Scenario
 from carso.storage import files, json_schema
 from carso.storage.tensor_files import load_weights
-
-
-def describe(scenario: Scenario, data: ImageData | ImageFacts) -> dict[str, Any]:
-    """What `load` must know besides the weights."""
-    return {
-        "scenario": as_table(scenario),
-        "classifier": "trained by this run",
-        "images": {
-            "shape": list(data.image_shape),
-            "classes": list(data.classes),
-            "mean": list(data.mean),
-            "std": list(data.std),
-        },
-    }
-
-
-def read_description(folder: Path) -> dict[str, Any]:
-    """What `describe` wrote, after a check that it is that."""
-    path = description_file(folder)
-    table = json_schema.read(path, "the description of a defence")
-    shape = table["images"]["shape"]
-    if len(shape) != 3 or min(shape) < 1:
-        raise CarsoError(f"{path} is not the description of a defence: images.shape is no C, H, W")
-    return table
-
-
-def facts_of(table: dict[str, Any]) -> ImageFacts:
-    """What the description of a defence says of its images."""
-    images = table["images"]
-    return ImageFacts(
-        image_shape=tuple(images["shape"]),
-        classes=tuple(images["classes"]),
-        mean=tuple(images["mean"]),
-        std=tuple(images["std"]),
-    )
 
 
 def purifier_of(

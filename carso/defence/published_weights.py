@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from carso import data
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
-from carso.defence.on_disk import describe, purifier_of
+from carso.defence.description import describe
+from carso.defence.on_disk import purifier_of
 from carso.errors import CarsoError
 from carso.purifiers.vae.published_parts import PARTS, published_parts
 from carso.scenario import parser

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
 from carso.data import ImageFacts
+from carso.defence.description import describe
 from carso.defence.model_card import model_card
-from carso.defence.on_disk import Deployed, describe
+from carso.defence.on_disk import Deployed
 from carso.defence.shipped import DESCRIPTIONS
 from carso.errors import CarsoError
 from carso.purifiers.base import as_module

@@ -12,19 +12,28 @@ from carso.attacks.margin import margins
 from carso.classifiers.frozen import freeze
 from carso.defence.defence import Carso
 from carso.errors import CarsoError
+from carso.evaluation.inner_classifier import InnerClassifier, Within
 from carso.evaluation.mean_over_draws import MeanOverDraws
 from carso.randomness import generator, seeded
+
+INSIDE = "inside"
+"""The view of a classifier in a wrapper, by itself, at what it is shown there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttackedView:
-    """Which scores of a defence an attack differentiates; see `Carso.view`."""
+    """Which scores of a defence an attack differentiates; see `Carso.view`, and `INSIDE`."""
 
     name: str = "mean-logits"
     draws: int = 1
     samples: int | None = None
     """Candidates per draw; None: as many as the defence itself takes."""
     fixed: bool = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether the scores are those of a part, and not what is judged."""
+        return self.name == INSIDE
 
     def __str__(self) -> str:
         noise = ", noise fixed" if self.fixed else ""
@@ -52,6 +61,8 @@ class AttackedModel(Protocol):
     """Whether two passes of the same images differ."""
     classifier: nn.Module
     """What the transfer attack sees."""
+    inner: InnerClassifier | None
+    """The classifier inside, where the model is a wrapper around one: it has a view `INSIDE`."""
 
     @property
     def noisy_gradient(self) -> bool:
@@ -86,6 +97,7 @@ class AttackedDefence:
     """A CARSO defence."""
 
     stochastic = noisy_gradient = True
+    inner: InnerClassifier | None = None
 
     def __init__(self, defence: Carso, name: str = "defence") -> None:
         self.defence, self.name = defence, name
@@ -140,18 +152,21 @@ class AttackedClassifier:
     ) -> None:
         self.classifier: nn.Module = freeze(classifier)
         self.name, self.stochastic = name, stochastic
+        self.inner: InnerClassifier | None = None
 
     @property
     def noisy_gradient(self) -> bool:
         return self.stochastic
 
     def view(self, through: AttackedView) -> nn.Module:
-        draws = through.draws * (through.samples or 1)
+        draws, model = through.draws * (through.samples or 1), self.classifier
+        if through.inside:
+            if self.inner is None:
+                raise CarsoError(f"no part of {self.name} is a classifier of images")
+            model = Within(self.classifier, self.inner.part).eval()
         if not self.stochastic or (draws == 1 and not through.fixed):
-            return self.classifier
-        return MeanOverDraws(
-            self.classifier, draws, torch.initial_seed() if through.fixed else None
-        )
+            return model
+        return MeanOverDraws(model, draws, torch.initial_seed() if through.fixed else None)
 
     @torch.no_grad()
     def answers(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from carso.defence.defence import Carso
 from carso.evaluation.attacked_model import AttackedModel, AttackedView
+from carso.evaluation.inner_classifier import InnerClassifier
 
 
 class StraightThrough(torch.autograd.Function):
@@ -55,6 +56,7 @@ class WithBackward:
     def __init__(self, model: AttackedModel, other: AttackedModel) -> None:
         self.model, self.other, self.name = model, other, model.name
         self.stochastic = model.stochastic
+        self.inner: InnerClassifier | None = None  # the user knows better where a gradient is
         self.classifier: nn.Module = model.classifier
         if model.defence is None:
             self.classifier = SubstituteGradient(model.classifier, other.classifier)

@@ -19,7 +19,7 @@ from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.evaluation.evaluate import evaluate
 from carso.evaluation.protocol import Counted
-from carso.scenario.parser import as_table
+from carso.scenario.tables import as_table
 from carso.storage import json_schema
 from carso.threats.norms import threat_asked, threat_of
 from carso.training.train import load_data

@@ -157,7 +157,8 @@ class Evaluation:
             self.model.reseed(generator(self.seed, "noise", *path).initial_seed())
             model = self.model.classifier if through is None else self.model.view(through)
             images, labels = images.to(self.device), labels.to(self.device)
-            own = None if through is None else Fooled(images, labels, threat or self.threat)
+            judged = through is not None and not through.inside
+            own = Fooled(images, labels, threat or self.threat) if judged else None
             facts = attack.facts
             probe = Probe(model, eot=facts.eot, period=facts.period, fooled=own).eval()
             more = {"start": start.to(self.device)} if facts.starts and start is not None else {}

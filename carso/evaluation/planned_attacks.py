@@ -49,6 +49,11 @@ class PlannedAttack:
         return self.through is not None and self.through.name == "released"
 
     @property
+    def inside(self) -> bool:
+        """Whether it follows a classifier inside the model instead of the model."""
+        return self.through is not None and self.through.inside
+
+    @property
     def black_box(self) -> bool:
         return self.attack.facts.black_box
 

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from carso.arguments import refuse_unreadable, text
+from carso.attacks.saved import refuse_other_tensors
 from carso.classifiers.frozen import refuse_meta, usable
 from carso.defence.defence import Carso
 from carso.distributed.processes import Processes
@@ -19,8 +20,16 @@ from carso.evaluation.attacked_model import AttackedModel, AttackedView, under_t
 from carso.evaluation.backward import WithBackward
 from carso.evaluation.eot import PILOT_IMAGES, candidates_needed
 from carso.evaluation.evaluation import Evaluation
+from carso.evaluation.inner_classifier import classifier_within
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.suites import by_queries, for_classes, for_classifier, for_threat, of_examples
+from carso.evaluation.suites import (
+    by_queries,
+    for_classes,
+    for_classifier,
+    for_threat,
+    for_wrapper,
+    of_examples,
+)
 from carso.evaluation.suites import suite as suite_called
 from carso.machine.limits import check_fits, need_of_an_image
 from carso.randomness import generator, global_generators_kept, seeded
@@ -67,6 +76,8 @@ def check_places(path: Path | None, save_examples: Path | None, processes: Proce
     """Refuse files that cannot be written, before hours are spent."""
     if save_examples is not None and save_examples.suffix != ".safetensors":
         raise CarsoError(f"examples are saved as .safetensors, got {save_examples.name}")
+    if save_examples is not None and save_examples.is_file():
+        refuse_other_tensors(save_examples)
     if processes.world_size > 1 and path is None:
         raise CarsoError("many processes share an evaluation through a file: give out")
     for place in (path, save_examples):
@@ -102,6 +113,7 @@ def prepared(
     classes = classes_of(attacked, pilot[:1])
     check_labels(labels, classes)
     if attacked.defence is None:
+        attacked.inner = classifier_within(attacked.classifier, pilot[:2])
         attacked.stochastic = processes.broadcast(varies(attacked, pilot, seed))
     if backward is not None:
         attacked = with_backward(attacked, backward, pilot, classes, seed, processes)
@@ -260,6 +272,7 @@ def planned(
     if plain:
         noisy = evaluation.model.stochastic or evaluation.model.noisy_gradient
         plan = for_classifier(plan, stochastic=noisy)
+    plan = for_wrapper(plan, evaluation.model.inner)
     plan = for_classes(plan, evaluation.classes)
     picked = bool(attacks) or isinstance(chosen, Suite)
     plan = for_threat(plan, evaluation.threat, picked=picked)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from carso.attacks.attack import refuse_norm, runs_in
 from carso.errors import CarsoError
-from carso.evaluation.attacked_model import AttackedView
+from carso.evaluation.attack_names import refuse_attack
+from carso.evaluation.attacked_model import INSIDE, AttackedView
+from carso.evaluation.inner_classifier import InnerClassifier
 from carso.evaluation.planned_attacks import (
     PLAIN,
     SINGLE,
@@ -110,9 +112,18 @@ def adaptive(seed: int, samples: int) -> Suite:
             *middle,
             black_box(100),
             *(on_weakest(eighth, planned, named=True) for planned in last),
+            *past_wrappers(samples),
         ),
         effort=Effort(images=100, steps=30, queries=100),
     )
+
+
+def past_wrappers(samples: int) -> tuple[PlannedAttack, ...]:
+    """Along the gradient of a classifier inside the model, past what is around it: last, so that
+    it shows what the model's own gradients left."""
+    inside = AttackedView(name=INSIDE, samples=samples)
+    weakest = on_weakest(Fraction(1, 4), refine(40, 2, 2, inside), named=True)
+    return margin(40, 3, inside), weakest
 
 
 def full(seed: int, samples: int) -> Suite:
@@ -135,6 +146,7 @@ def full(seed: int, samples: int) -> Suite:
         black_box(5000),
         *(SINGLE[name](seed, samples) for name in ("pgd-eot", "randaa")),
         refine(100, 9, 2, mean),
+        *past_wrappers(samples),
     )
     before = (transfer(seed, samples), margin(40, 1, AttackedView(samples=samples)))
     return Suite(
@@ -180,11 +192,7 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         elif wanted in SINGLE:
             chosen.append(SINGLE[wanted](seed, samples))
         else:
-            every = ", ".join(dict.fromkeys([*SINGLE, *known]))
-            raise CarsoError(
-                f"suite {name} has no attack {wanted!r}; there are {every}"
-                + (", and more with --suite adaptive or full" if name == "quick" else "")
-            )
+            refuse_attack(name, wanted)
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
 
 
@@ -216,17 +224,24 @@ def for_threat(plan: Suite, threat: Threat, *, picked: bool) -> Suite:
 def by_queries(plan: Suite, threat: Threat, *, picked: bool) -> Suite:
     """The attacks of a suite that need no gradients, or others that need none; where a user picked
     attacks that do, a word on it instead."""
-    following = [planned.name for planned in plan.attacks if not planned.black_box]
+    following = [p.name for p in plan.attacks if not (p.black_box or p.inside)]
     if picked and following:
         raise CarsoError(
             f"the scores of this model have no gradient, which {', '.join(following)} would "
             "follow: leave attacks away, or take square"
         )
     asked = tuple(planned for planned in plan.attacks if planned.black_box)
+    past = tuple(planned for planned in plan.attacks if planned.inside)
     # Where nothing else attacks, queries are not what a suite of gradients has left for them.
     more = (random_points(1000), black_box(1000 if plan.name == "quick" else 5000))
     kept = tuple(planned for planned in asked if planned.weakest == 1) if picked else more
     kept = tuple(planned for planned in kept if runs_in(planned.attack, threat))
+    return replace(plan, attacks=(*kept, *past))
+
+
+def for_wrapper(plan: Suite, inner: InnerClassifier | None) -> Suite:
+    """The suite without attacks on a classifier inside the model where there is none."""
+    kept = tuple(planned for planned in plan.attacks if inner is not None or not planned.inside)
     return replace(plan, attacks=kept)
 
 
@@ -234,11 +249,11 @@ def for_classifier(plan: Suite, *, stochastic: bool = False) -> Suite:
     """The suite without what a plain classifier makes superfluous: it has one view, and if it has
     no noise either, fixing that changes nothing. A noisy one gets AutoAttack's own answer to noise.
     """
-    attacks: dict[tuple[str, bool], PlannedAttack] = {}
+    attacks: dict[tuple[str, bool, bool], PlannedAttack] = {}
     for planned in plan.attacks:
         fixed = stochastic and planned.through is not None and planned.through.fixed
         identity = json.dumps(planned.attack.identity(), sort_keys=True)
-        attacks.setdefault((identity, fixed), planned)
+        attacks.setdefault((identity, fixed, planned.inside), planned)
     chosen = tuple(
         autoattack_rand(planned) if stochastic and planned.name == "autoattack" else planned
         for planned in attacks.values()

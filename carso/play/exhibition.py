@@ -15,6 +15,7 @@ from carso import data
 from carso.data import Split
 from carso.data.image_files import image_from_bytes
 from carso.defence import on_disk, shipped
+from carso.defence.description import read_description
 from carso.defence.elsewhere import is_whole
 from carso.defence.on_disk import Deployed
 from carso.errors import CarsoError
@@ -118,8 +119,10 @@ class Exhibition:
 
     def shapes(self) -> dict[str, list[int]]:
         """The (C, H, W) of each one's images; nothing is loaded for that."""
-        described = on_disk.read_description
-        return {name: described(folder)["images"]["shape"] for name, folder in self.folders.items()}
+        return {
+            name: read_description(folder)["images"]["shape"]
+            for name, folder in self.folders.items()
+        }
 
     def __getitem__(self, name: str) -> ShownDefence:
         if name not in self.folders:

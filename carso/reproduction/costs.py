@@ -14,7 +14,7 @@ from carso.defence.shipped import folder_of, names
 from carso.errors import CarsoError
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in
-from carso.scenario.parser import as_table
+from carso.scenario.tables import as_table
 from carso.storage.files import read_json
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "results"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from carso.errors import CarsoError
-from carso.scenario.parser import as_table, from_table, merged, read
+from carso.scenario.parser import from_table, merged, read
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import as_table
 
 FILE = Path(__file__).with_name("plan.toml")
 STAGES = ("classifier", "purifier", "hardening")

@@ -20,6 +20,8 @@ the view "released", whose gradients are NaN."""
 PRECISIONS = ("float32", "bfloat16", "auto")
 STARTS = ("purifier", "scratch")
 """What hardening may begin from besides the purifier of another run."""
+ENEMIES = ("attacks", "noise")
+"""What hardening may be against."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,8 +130,7 @@ class HardeningSettings:
         check(self.eps >= 0, "eps", "at least 0, on the [0, 1] pixel scale", self.eps)
         learns = not self.reconstruct_epochs or self.reconstruction > 0
         check(learns, "reconstruction", "above 0 with reconstruct_epochs", self.reconstruction)
-        enemies = ("attacks", "noise")
-        check(self.against in enemies, "against", f"one of {enemies}", self.against)
+        check(self.against in ENEMIES, "against", f"one of {ENEMIES}", self.against)
         noise = self.against == "noise"
         check_sigma(self.sigma, where='against is "noise"', needed=noise)
         check_step_size(self.attack_step_size, needed=not noise)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 import sys
 import tomllib
 import types
 import typing
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -235,15 +234,6 @@ def convert(hint: Any, value: Any, key: str, place: Place) -> Any:
     return value
 
 
-def as_table(scenario: Scenario) -> dict[str, Any]:
-    """The scenario as plain JSON values, for records and checkpoints."""
-    plain = {**asdict(scenario), "threat": threats.as_table(scenario.threat)}
-    table = cast(dict[str, Any], json.loads(json.dumps(plain)))
-    purifier = table["purifier"]
-    table["purifier"] = {"kind": purifier["kind"], **purifier.pop("own"), **purifier}
-    return table
-
-
 def from_table(table: dict[str, Any], *, source: str) -> Scenario:
     """The scenario that `as_table` wrote."""
     plain = {key: value for key, value in table.items() if value is not None}
@@ -257,24 +247,3 @@ def without_none(table: dict[str, Any]) -> dict[str, Any]:
         for key, value in table.items()
         if value is not None
     }
-
-
-def distinct(settings: Any) -> Any:
-    """What differs from the defaults, as plain JSON values: the identity of a run.
-
-    A key that is added later is at its default in every run before it, and so changes no identity.
-    """
-    if is_dataclass(settings):
-        return {
-            entry.name: distinct(value)
-            for entry in fields(settings)
-            if (value := getattr(settings, entry.name)) != default_of(entry)
-        }
-    if isinstance(settings, tuple | list):
-        return [distinct(item) for item in settings]
-    return settings
-
-
-def default_of(entry: Field[Any]) -> Any:
-    """The default of a dataclass's field; a field without one equals nothing."""
-    return entry.default if entry.default_factory is MISSING else entry.default_factory()

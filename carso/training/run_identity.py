@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from carso.defence.on_disk import read_description
+from carso.defence.description import read_description
 from carso.errors import CarsoError
-from carso.scenario.parser import as_table, from_table
+from carso.scenario.parser import from_table
+from carso.scenario.tables import as_table
 from carso.storage.tensor_files import few
 from carso.training.given_classifier import same_classifier
 

@@ -16,8 +16,8 @@ from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
 from carso.randomness import seeded
-from carso.scenario.parser import distinct
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import distinct
 from carso.storage import tensor_files
 from carso.training.batches import AdversarialBatches
 from carso.training.classifier_stage import ClassifierStage

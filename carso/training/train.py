@@ -16,8 +16,9 @@ from carso.classifiers.known_files import installed, installed_file, settled
 from carso.classifiers.sanity import refuse_chance
 from carso.data import DataNotFoundError, ImageData
 from carso.defence.defence import Carso
+from carso.defence.description import describe
 from carso.defence.layers import layers_for
-from carso.defence.on_disk import describe, in_use, purifier_of
+from carso.defence.on_disk import in_use, purifier_of
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError

@@ -13,6 +13,7 @@ from carso.classifiers.wide_resnet import WideResNet
 from carso.defence.layers import chosen_layers, earliest, layers_in
 from carso.errors import CarsoError
 from carso.scenario import parser
+from carso.scenario.tables import as_table
 
 
 class Normalised(nn.Module):
@@ -94,7 +95,7 @@ def test_a_scenario_may_say_auto() -> None:
     ]
     scenario = parser.parse("\n".join(lines), source="own.toml")
     assert scenario.classifier.layers == ("auto",)
-    assert parser.from_table(parser.as_table(scenario), source="a record") == scenario
+    assert parser.from_table(as_table(scenario), source="a record") == scenario
 
 
 OWN = """\

@@ -26,7 +26,7 @@ from carso.evaluation.attacked_model import (
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import margin
 from carso.evaluation.preparation import planned
-from carso.evaluation.suites import suite
+from carso.evaluation.suites import for_wrapper, suite
 from carso.storage import files, tensor_files
 from carso.threats.linf import Linf
 
@@ -390,7 +390,7 @@ def test_a_module_of_ones_own_is_attacked_once_by_each_attack(
 ) -> None:
     record = evaluated(classifier, images[:6], labels[:6], suite=name)
     settings = [attack["settings"] for attack in record["attacks"]]
-    plan = suite(name, seed=0, samples=1)
+    plan = for_wrapper(suite(name, seed=0, samples=1), None)
     assert len(settings) == len(set(settings)) == len({repr(p.attack) for p in plan.attacks})
     assert record["suite"]["name"] == name
     assert record["accuracy"]["worst"]["value"] < record["accuracy"]["clean"]["value"]

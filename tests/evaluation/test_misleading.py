@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import carso
-from carso.evaluation.diagnostics.surrogates import Within, carried, classifier_within
+from carso.evaluation.attacked_model import AttackedView
+from carso.evaluation.inner_classifier import Within, carried, classifier_within
+from carso.evaluation.planned_attacks import Effort, Suite, margin
+from carso.evaluation.suites import past_wrappers
 
 EPS = 0.03
 
@@ -83,8 +86,10 @@ def test_the_classifier_inside_is_differentiated_at_what_it_is_shown(
     classifier: nn.Module, images: Tensor
 ) -> None:
     whole = Wrapped(classifier)
-    name, part = classifier_within(whole, images[:2]) or ("", whole)
-    assert (name, part) == ("network", classifier)
+    found_inside = classifier_within(whole, images[:2])
+    assert found_inside == ("network", classifier)
+    assert found_inside is not None
+    part = found_inside.part
     point = images.clone().requires_grad_(True)
     scores = Within(whole, part)(point)
     assert torch.allclose(scores.detach(), whole(images).detach(), atol=1e-5)
@@ -102,3 +107,30 @@ def test_what_is_shown_may_be_of_another_size(images: Tensor) -> None:
     assert torch.allclose(found, shown)
     (gradient,) = torch.autograd.grad(found.sum(), point)
     assert gradient.sum().item() == pytest.approx(shown.numel(), rel=1e-4)
+
+
+INSIDE_ONLY = Suite(
+    name="inside",
+    attacks=(margin(10, 1, AttackedView(samples=1)), *past_wrappers(1)),
+    effort=Effort(images=8, steps=5, queries=10, eps=(0.0, 1.0)),
+)
+
+
+def test_a_suite_goes_past_a_wrapper_and_the_diagnosis_counts_what_that_broke(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = carso.evaluate(Wrapped(classifier), images, labels, eps=EPS, suite=INSIDE_ONLY)
+    before, after, last = record["attacks"]
+    assert (before["broken"], after["name"]) == (0, "margin@insidex3")
+    assert after["broken"] > 0
+    found = {one["name"]: one for one in record["diagnostics"]}
+    assert found["inside"]["figures"]["broken"] == after["broken"] + last["broken"]
+    assert found["inside"]["ok"] is False
+    assert found["gradients"]["ok"] is False, "gradients of a part are no gradients of the whole"
+
+
+def test_an_honest_network_is_not_attacked_from_inside(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    record = carso.evaluate(classifier, images, labels, eps=EPS, suite=INSIDE_ONLY)
+    assert [attack["name"] for attack in record["attacks"]] == ["margin@mean-logits"]

@@ -1,6 +1,7 @@
 """Suites: which attacks, under which names, for defences and for plain classifiers."""
 
 import pytest
+from torch import nn
 
 from carso.attacks.apgd import APGD
 from carso.attacks.autoattack import AutoAttack
@@ -11,8 +12,17 @@ from carso.attacks.refine import Refine
 from carso.attacks.square import Square
 from carso.errors import CarsoError
 from carso.evaluation.attacked_model import AttackedView
+from carso.evaluation.inner_classifier import InnerClassifier
 from carso.evaluation.planned_attacks import SINGLE, Suite
-from carso.evaluation.suites import SUITES, for_classes, for_classifier, suite
+from carso.evaluation.suites import (
+    SUITES,
+    by_queries,
+    for_classes,
+    for_classifier,
+    for_wrapper,
+    suite,
+)
+from carso.threats.linf import Linf
 
 SHIPPED = ("quick", "paper", "adaptive", "full", "standard")
 
@@ -85,7 +95,8 @@ def test_a_good_gradient_has_as_many_candidates_as_are_needed() -> None:
 
 def test_the_last_pass_averages_more_than_the_others() -> None:
     for samples, many in ((1, 2), (2, 4), (8, 16), (64, 64)):
-        (last,) = [p for p in found("adaptive", samples=samples).attacks if p.name[:6] == "refine"]
+        plan = found("adaptive", samples=samples)
+        (last,) = [p for p in plan.attacks if p.name[:6] == "refine" and not p.inside]
         assert last.through is not None
         assert last.through.samples == many
 
@@ -109,7 +120,7 @@ def test_the_black_box_asks_the_defence_itself() -> None:
 
 
 def test_the_last_passes_are_the_longest_and_on_the_weakest() -> None:
-    attacks = found("adaptive").attacks
+    attacks = for_wrapper(found("adaptive"), None).attacks
     first, last = attacks[:5], attacks[-3:]
     assert all(planned.weakest == 1 for planned in first)
     assert all(planned.weakest < 0.2 for planned in last)
@@ -120,6 +131,19 @@ def test_the_last_passes_are_the_longest_and_on_the_weakest() -> None:
     assert max(steps) == steps[-1] == 100
     widths = [planned.weakest for planned in attacks if not planned.black_box]
     assert widths == sorted(widths, reverse=True)
+
+
+def test_a_classifier_inside_is_followed_last_and_only_where_there_is_one(
+    classifier: nn.Module,
+) -> None:
+    plan = found("adaptive")
+    own = for_wrapper(plan, None).attacks
+    assert not any(planned.inside for planned in own)
+    assert plan.attacks[: len(own)] == own
+    assert for_wrapper(plan, InnerClassifier("network", classifier)) == plan
+    assert all(planned.inside for planned in plan.attacks[len(own) :])
+    asked = by_queries(plan, Linf(eps=0.1), picked=False)
+    assert [planned.inside for planned in asked.attacks] == [False, False, True, True]
 
 
 def test_an_attack_on_the_own_output_is_marked() -> None:

@@ -15,6 +15,7 @@ from carso.errors import CarsoError
 from carso.purifiers import kinds
 from carso.randomness import Share, generator, shared
 from carso.scenario import parser
+from carso.scenario.tables import as_table
 from carso.storage import files
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -123,7 +124,7 @@ def test_settings_of_a_kind_are_checked_as_any_others() -> None:
 @pytest.mark.parametrize("name", ["fashion", "fashion-retrofit-unet"])
 def test_a_scenario_survives_being_stored(name: str) -> None:
     scenario = parser.read(name)
-    table = parser.as_table(scenario)
+    table = as_table(scenario)
     assert parser.from_table(table, source="a record") == scenario
     if name == "fashion":  # as it was stored before there were kinds
         del table["purifier"]["kind"]

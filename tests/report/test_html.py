@@ -10,7 +10,8 @@ import pytest
 from example_records import PIXEL, Reader, attack, classifier, entry, many, read, record, share
 
 from carso.report import charts, plots
-from carso.report.html import duration, page
+from carso.report.html import page
+from carso.report.record_facts import duration
 
 
 def test_needs_nothing_but_itself() -> None:

@@ -13,9 +13,10 @@ from carso.data import DATA_SETS
 from carso.defence.aggregation import AGGREGATIONS
 from carso.errors import CarsoError
 from carso.scenario.classifier_settings import ClassifierSettings
-from carso.scenario.parser import FOLDER, as_table, distinct, from_table, names, parse, read
+from carso.scenario.parser import FOLDER, from_table, names, parse, read
 from carso.scenario.purifier_training_settings import BatchAttackSettings
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import as_table, distinct
 from carso.training.batches import shares
 
 PAPER_TRAINING = {

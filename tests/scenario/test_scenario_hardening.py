@@ -7,8 +7,9 @@ import pytest
 from carso.defence import aggregation
 from carso.errors import CarsoError
 from carso.scenario.hardening_settings import VIEWS, HardeningSettings
-from carso.scenario.parser import as_table, distinct, from_table, parse
+from carso.scenario.parser import from_table, parse
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import as_table, distinct
 
 TOP = """\
 name = "own"

@@ -3,8 +3,9 @@
 import pytest
 
 from carso.errors import CarsoError
-from carso.scenario.parser import as_table, from_table, names, parse, read
+from carso.scenario.parser import from_table, names, parse, read
 from carso.scenario.schema import Scenario
+from carso.scenario.tables import as_table
 from carso.threats.l2 import L2
 from carso.threats.linf import Linf
 

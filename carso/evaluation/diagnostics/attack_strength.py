@@ -124,9 +124,7 @@ def black_box(context: DiagnosticContext) -> Diagnosis:
     if own and own[-1] > 0 and not context.plan.independent:
         own = [number for number in own if number > 0]
         what = " and ".join(context.plan.attacks[number].what for number in own)
-        outcomes = [outcome for number in own for outcome in context.results.outcomes[number]]
-        broken = sum(int(outcome.confirmed.sum()) for outcome in outcomes)
-        tried = sum(len(outcome.right) for outcome in context.results.outcomes[own[0]])
+        broken, tried = context.broken_by(own)
         share, count = broken / len(context.evaluation.images), len(context.evaluation.images)
         few = False
     else:

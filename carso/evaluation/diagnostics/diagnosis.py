@@ -66,6 +66,13 @@ class DiagnosticContext:
         """The view that diagnostics attack through."""
         return AttackedView(samples=self.evaluation.samples)
 
+    def broken_by(self, attacks: list[int]) -> tuple[int, int]:
+        """How many images these attacks of the suite, by their numbers, broke for sure, and how
+        many the first of them was given."""
+        outcomes = [outcome for number in attacks for outcome in self.results.outcomes[number]]
+        broken = sum(int(outcome.confirmed.sum()) for outcome in outcomes)
+        return broken, sum(len(outcome.right) for outcome in self.results.outcomes[attacks[0]])
+
     def accuracy_under(
         self, attack: Attack, through: AttackedView, occasion: str, threat: Threat
     ) -> float:

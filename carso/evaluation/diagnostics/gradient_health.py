@@ -73,7 +73,7 @@ def gradients(context: DiagnosticContext) -> Diagnosis:
         return Diagnosis(name="gradients", ok=False, verdict=words)
     spoiled, sound = {}, []
     for number, planned in enumerate(context.plan.attacks):
-        if not context.results.outcomes[number] or planned.black_box:
+        if not context.results.outcomes[number] or planned.black_box or planned.inside:
             continue
         reasons = reasons_against(planned, health(context.results, number))
         if reasons:

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from carso.attacks.attack import Attack, AttackFacts, Model, verified
 from carso.attacks.margin import Descent, Margin, WorstSoFar, margins, slope_of
+from carso.evaluation.attacked_model import INSIDE, AttackedView
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
-from carso.randomness import global_generators_kept, normal
+from carso.randomness import normal
 from carso.threats.threat import Threat
 
 NEIGHBOURS = 8
@@ -25,9 +25,9 @@ def neighbourhood(context: DiagnosticContext) -> Diagnosis:
     """The gradient averaged over random neighbours, which a rough surface does not hide."""
     steps = max(1, context.plan.effort.steps // 2)
     attack = SmoothedMargin(steps=steps, neighbours=NEIGHBOURS, spread=SPREAD)
-    return diagnosis_by(
-        context,
-        attack,
+    return diagnosis_of(
+        breaks(context, attack, context.mean_logits, "neighbourhood"),
+        context.count,
         "neighbourhood",
         how=f"{steps} steps along gradients averaged over {NEIGHBOURS} random neighbours",
         objection="The surface is rough: the gradient at a point says little of what is around it.",
@@ -40,52 +40,58 @@ def inside(context: DiagnosticContext) -> Diagnosis:
     if evaluation.model.defence is not None:
         words = "A defence is attacked through its own views."
         return Diagnosis(name="inside", ok=None, verdict=words)
-    whole = evaluation.model.classifier
-    part = classifier_within(whole, context.images[:2].to(evaluation.device))
+    part = evaluation.model.inner
     if part is None:
         words = "No part of the model is a classifier of images in a wrapper."
         return Diagnosis(name="inside", ok=None, verdict=words)
-    name, module = part
-    steps = context.plan.effort.steps
-    attack = OnSurrogate(surrogate=Within(whole, module), attack=Margin(steps=steps))
-    return diagnosis_by(
-        context,
-        attack,
+    own = [number for number, planned in enumerate(context.plan.attacks) if planned.inside]
+    if own and not context.plan.independent:
+        found, count = context.broken_by(own), len(evaluation.images)
+        what = " and ".join(context.plan.attacks[number].what for number in own)
+    else:
+        steps, count = context.plan.effort.steps, context.count
+        through = AttackedView(name=INSIDE, samples=evaluation.samples)
+        found = breaks(context, Margin(steps=steps), through, "inside")
+        what = f"{steps} steps of margin descent"
+    return diagnosis_of(
+        found,
+        count,
         "inside",
-        how=f"{steps} steps along the gradient of its part {name}, past all that is before and "
-        "after,",
-        objection=f"What is around it hides the gradient: evaluate with backward={name}.",
-        figures={"part": name},
+        how=f"Along the gradient of its part {part.name}, past all before and after it, {what},",
+        objection=f"What is around it hides the gradient: evaluate with backward={part.name}.",
+        figures={"part": part.name},
     )
 
 
-def diagnosis_by(
-    context: DiagnosticContext,
-    attack: Attack,
+def diagnosis_of(
+    found: tuple[int, int],
+    count: int,
     name: str,
     *,
     how: str,
     objection: str,
     figures: dict[str, Any] | None = None,
 ) -> Diagnosis:
-    """Whether one more attack breaks so many images that the others did too little."""
-    broken, tried = breaks(context, attack, name)
-    words = f"{how} break {broken} of {tried} images that the attacks left standing."
-    ok = broken / context.count <= slack(context.count)
+    """Whether one more attack breaks so many of `count` images that the others did too little."""
+    broken, tried = found
+    words = f"{how} break {broken} of {tried} images that the other attacks left standing."
+    ok = broken / count <= slack(count)
     if not ok:
         words += f" {objection}"
-    found = {**(figures or {}), "broken": broken, "tried": tried}
-    return Diagnosis(name=name, ok=ok, verdict=words, figures=found)
+    shown = {**(figures or {}), "broken": broken, "tried": tried}
+    return Diagnosis(name=name, ok=ok, verdict=words, figures=shown)
 
 
-def breaks(context: DiagnosticContext, attack: Attack, occasion: str) -> tuple[int, int]:
+def breaks(
+    context: DiagnosticContext, attack: Attack, through: AttackedView, occasion: str
+) -> tuple[int, int]:
     """How many of the images that stand an attack breaks for sure, and how many stand."""
     evaluation = context.evaluation
     index = (context.results.final.right[: context.count] > 0).nonzero().flatten()
     if not len(index):
         return 0, 0
     images, labels, path = context.images[index], context.labels[index], ("diagnosis", occasion)
-    examples, _ = evaluation.run_attack(attack, context.mean_logits, images, labels, *path)
+    examples, _ = evaluation.run_attack(attack, through, images, labels, *path)
     judged = evaluation.judge(examples, labels, *path)
     return int(evaluation.confirm(judged, examples, labels, *path).sum()), len(index)
 
@@ -138,107 +144,3 @@ class SmoothedMargin:
         for found in descent(slope, start, images, threat):
             worst.offer(found, everything)
         return worst.examples
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnSurrogate:
-    """An attack on another model than the one it is called with."""
-
-    surrogate: nn.Module
-    attack: Attack
-
-    @property
-    def facts(self) -> AttackFacts:
-        return self.attack.facts
-
-    def identity(self) -> dict[str, Any]:
-        return {**self.attack.identity(), "surrogate": type(self.surrogate).__name__}
-
-    def __call__(
-        self, model: Model, images: Tensor, labels: Tensor, *, threat: Threat, generator: Generator
-    ) -> Tensor:
-        surrogate = self.surrogate.eval()
-        return self.attack(surrogate, images, labels, threat=threat, generator=generator)
-
-
-class Within(nn.Module):
-    """The logits of a `part` of `model` at what it is shown there; on the way back, as if that
-    were the image itself (BPDA with the identity)."""
-
-    def __init__(self, model: nn.Module, part: nn.Module) -> None:
-        super().__init__()
-        self.model, self.part = model, part
-
-    def forward(self, images: Tensor) -> Tensor:
-        shown: list[Tensor] = []
-
-        def watch(part: nn.Module, given: tuple[Any, ...]) -> None:
-            if given and is_like(given[0], images):
-                shown.append(given[0].detach())
-
-        handle = self.part.register_forward_pre_hook(watch)
-        try:
-            with torch.no_grad():
-                self.model(images.detach())
-        finally:
-            handle.remove()
-        scores = torch.cat([self.part(carried(one, images)) for one in shown])
-        return scores.view(-1, len(images), scores.shape[1]).mean(dim=0)
-
-
-def carried(shown: Tensor, images: Tensor) -> Tensor:
-    """What was `shown`, with the gradient of `images`, which may be of another size."""
-    carrier = images
-    if shown.shape[2:] != images.shape[2:]:
-        carrier = F.interpolate(images, size=shown.shape[2:], mode="bilinear", align_corners=False)
-    carrier = carrier.repeat(len(shown) // len(images), shown.shape[1] // images.shape[1], 1, 1)
-    return shown + carrier - carrier.detach()
-
-
-def classifier_within(model: nn.Module, images: Tensor) -> tuple[str, nn.Module] | None:
-    """The outermost part that makes scores of images and sees, or says, another thing than the
-    whole; None where there is none."""
-    seen: dict[str, tuple[Tensor, Tensor]] = {}
-    parts = dict(model.named_modules())
-
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, given: Any, made: Any) -> None:
-            if name not in seen and given and is_classification(given[0], made, images):
-                seen[name] = (given[0].detach(), made.detach())
-
-        return hook
-
-    handles = []
-    try:
-        handles = [part.register_forward_hook(watch(name)) for name, part in parts.items() if name]
-        with torch.no_grad(), global_generators_kept():
-            scores = model(images)
-    except RuntimeError:  # scripted modules take no hooks
-        return None
-    finally:
-        for handle in handles:
-            handle.remove()
-    for name in parts:
-        if name in seen:
-            given, made = seen[name]
-            alike = same(given, images) and same(made, scores)
-            if made.shape[1] == scores.shape[1] and not alike:
-                return name.rpartition(".")[2], parts[name]
-    return None
-
-
-def is_classification(given: Any, made: Any, images: Tensor) -> bool:
-    """Whether a part makes one row of scores of each image-like thing."""
-    rows = isinstance(made, Tensor) and made.ndim == 2 and made.is_floating_point()
-    return rows and is_like(given, images) and len(given) == len(made)
-
-
-def is_like(given: Any, images: Tensor) -> bool:
-    """Whether it is images, or some of each, of any size and of as many channels or a multiple."""
-    if not isinstance(given, Tensor) or given.ndim != 4 or not len(given):
-        return False
-    return len(given) % len(images) == 0 and given.shape[1] % images.shape[1] == 0
-
-
-def same(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and bool(torch.equal(first, second))

@@ -1,0 +1,101 @@
+"""The classifier inside a wrapper, and its gradient at what it is shown there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from carso.randomness import global_generators_kept
+
+
+class InnerClassifier(NamedTuple):
+    """A part of a model that makes scores of images itself."""
+
+    name: str
+    part: nn.Module
+
+
+class Within(nn.Module):
+    """The logits of a `part` of `model` at what it is shown there; on the way back, as if that
+    were the image itself (BPDA with the identity)."""
+
+    def __init__(self, model: nn.Module, part: nn.Module) -> None:
+        super().__init__()
+        self.model, self.part = model, part
+
+    def forward(self, images: Tensor) -> Tensor:
+        shown: list[Tensor] = []
+
+        def watch(part: nn.Module, given: tuple[Any, ...]) -> None:
+            if given and is_like(given[0], images):
+                shown.append(given[0].detach())
+
+        handle = self.part.register_forward_pre_hook(watch)
+        try:
+            with torch.no_grad():
+                self.model(images.detach())
+        finally:
+            handle.remove()
+        scores = torch.cat([self.part(carried(one, images)) for one in shown])
+        return scores.view(-1, len(images), scores.shape[1]).mean(dim=0)
+
+
+def carried(shown: Tensor, images: Tensor) -> Tensor:
+    """What was `shown`, with the gradient of `images`, which may be of another size."""
+    carrier = images
+    if shown.shape[2:] != images.shape[2:]:
+        carrier = F.interpolate(images, size=shown.shape[2:], mode="bilinear", align_corners=False)
+    carrier = carrier.repeat(len(shown) // len(images), shown.shape[1] // images.shape[1], 1, 1)
+    return shown + carrier - carrier.detach()
+
+
+def classifier_within(model: nn.Module, images: Tensor) -> InnerClassifier | None:
+    """The outermost part that makes scores of images and sees, or says, another thing than the
+    whole; None where there is none."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+    parts = dict(model.named_modules())
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, given: Any, made: Any) -> None:
+            if name not in seen and given and is_classification(given[0], made, images):
+                seen[name] = (given[0].detach(), made.detach())
+
+        return hook
+
+    handles = []
+    try:
+        handles = [part.register_forward_hook(watch(name)) for name, part in parts.items() if name]
+        with torch.no_grad(), global_generators_kept():
+            scores = model(images)
+    except RuntimeError:  # scripted modules take no hooks
+        return None
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name in parts:
+        if name in seen:
+            given, made = seen[name]
+            alike = same(given, images) and same(made, scores)
+            if made.shape[1] == scores.shape[1] and not alike:
+                return InnerClassifier(name.rpartition(".")[2], parts[name])
+    return None
+
+
+def is_classification(given: Any, made: Any, images: Tensor) -> bool:
+    """Whether a part makes one row of scores of each image-like thing."""
+    rows = isinstance(made, Tensor) and made.ndim == 2 and made.is_floating_point()
+    return rows and is_like(given, images) and len(given) == len(made)
+
+
+def is_like(given: Any, images: Tensor) -> bool:
+    """Whether it is images, or some of each, of any size and of as many channels or a multiple."""
+    if not isinstance(given, Tensor) or given.ndim != 4 or not len(given):
+        return False
+    return len(given) % len(images) == 0 and given.shape[1] % images.shape[1] == 0
+
+
+def same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and bool(torch.equal(first, second))
