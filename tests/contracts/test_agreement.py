@@ -22,8 +22,8 @@ def test_the_adaptive_suite_leaves_no_more_of_a_classifier_than_autoattack() -> 
         json.loads((RESULTS / f"fashion-bare-{name}.json").read_text(encoding="utf-8"))
         for name in ("adaptive", "standard")
     )
-    for key in ("subject", "threat"):
-        assert adaptive[key] == standard[key]
+    assert standard["subject"].items() <= adaptive["subject"].items(), "other weights"
+    assert adaptive["threat"] == standard["threat"]
     assert adaptive["data"]["sha256"] == standard["data"]["sha256"]
     assert adaptive["data"]["count"] == 1000
     assert sum(adaptive["images"]["worst_right"]) <= sum(standard["images"]["worst_right"])
