@@ -28,17 +28,9 @@ from carso.evaluation.fingerprints import (
 )
 from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.preparation import (
-    as_found,
-    check_attacks,
-    check_memory,
-    check_places,
-    check_request,
-    judged,
-    planned,
-    prepared,
-)
+from carso.evaluation.preparation import as_found, check_memory, planned, prepared
 from carso.evaluation.protocol import Counted, run_attacks
+from carso.evaluation.request_checks import check_attacks, check_places, check_request, judged
 from carso.evaluation.resume import FinishedResults, begun
 from carso.machine.progress import by_default
 from carso.randomness import global_generators_kept
