@@ -94,6 +94,26 @@ class TrainablePurifier(Purifier, Protocol):
     def requires_grad_(self, requires_grad: bool = True) -> Self: ...
 
 
+class SummarisingPurifier(TrainablePurifier, Protocol):
+    """A purifier whose candidates are all made from a few features, which can be looked at: where
+    hardening has a guide, it teaches these."""
+
+    @property
+    def summary_size(self) -> int:
+        """How many numbers a summary has."""
+        ...
+
+    def summary(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
+        """The features (B, F) of one candidate per image; none is painted."""
+        ...
+
+    def with_summary(
+        self, activations: Sequence[Tensor], generator: Generator
+    ) -> tuple[Tensor, Tensor]:
+        """`pixel_logits`, and the `summary` of the same candidates, from one pass."""
+        ...
+
+
 def as_module(purifier: Purifier) -> nn.Module:
     """The module that a trainable purifier is; types cannot say both at once."""
     return cast(nn.Module, purifier)
