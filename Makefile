@@ -1,12 +1,13 @@
 # make demo   set up, and see the shipped defence at work
 # make test   set up, and run every check
 # make docs   set up, and build the site into site/
+# make coverage   set up, and say how much of carso/ the tests run
 # make test-all-pythons   the same with every Python that is found
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs test test-all-pythons lint clean setup
+.PHONY: coverage demo docs test test-all-pythons lint clean setup
 
 demo: setup
 	$(BIN)/carso demo
@@ -17,6 +18,14 @@ docs: setup
 test: setup lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile \
 		--no-loadscope-reorder
+
+# Also what tests run in other processes; not what a killed process or a copy of the package does.
+coverage: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt coverage
+	$(BIN)/coverage erase
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --sort cover
 
 # The tests in a folder of its own for each Python that is found. Torch is installed first, by
 # itself: a Python that there is no torch for is skipped, and any other fault is one.

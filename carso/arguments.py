@@ -120,6 +120,8 @@ def place(name: str, value: Any) -> Path:
     """A path, or the string of one."""
     if not isinstance(value, str | Path):
         raise CarsoTypeError(f"{name} must be a path or a string, got {shown(value)}")
+    if not str(value).strip():
+        raise CarsoError(f"{name} is an empty path")
     return Path(value)
 
 

@@ -225,7 +225,9 @@ def in_words(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         sparse = "sparse " if value.is_sparse else ""
         kind = f"{value.device.type} {sparse}{value.dtype}".replace("torch.", "")
-        return f"<{kind} {tuple(value.shape)}>"
+        plain = value.numel() and not (value.is_sparse or value.is_meta)
+        ends = f" from {value.min():.3g} to {value.max():.3g}" if plain else ""
+        return f"<{kind} {tuple(value.shape)}{ends}>"
     if isinstance(value, nn.Module):
         first = next(value.parameters(), None)
         lazy = isinstance(first, nn.UninitializedParameter)

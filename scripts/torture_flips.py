@@ -156,16 +156,21 @@ def damaged(subject: Subject, state: State, file: Path, damage: str, random: Ran
     shutil.copytree(state.saved, state.place)
     name = file.relative_to(state.saved)
     target = state.place / name
-    target.write_bytes(DAMAGES[damage](target.read_bytes(), random))
+    whole = target.read_bytes()
+    target.write_bytes(DAMAGES[damage](whole, random))
     ended = subject.command(state.words)
     if ended.traceback:
         outcome = "traceback"
     elif ended.code != 0:
         outcome = "refused" if ended.refused else "unclear"
-    elif state.result(ended) == state.wanted:
-        outcome = "mended" if ended.said else "unharmed"
-    else:
+    elif state.result(ended) != state.wanted:
         outcome = "silent"
+    elif ended.said:
+        outcome = "mended"
+    elif target.is_file() and target.read_bytes() == whole:
+        outcome = "silent"  # it was repaired without a word
+    else:
+        outcome = "unharmed"
     what = f"{state.name}: {name}: {damage}"
     return Trial(kind=KIND, what=what, outcome=outcome, said=last_line(ended.err))
 

@@ -136,7 +136,7 @@ def trials(subject: Subject, random: Random, *, short: bool) -> Iterator[Trial]:
         yield from killed_at_random(subject, train, random, 1)
         yield from killed_at(subject, evaluate, random.randint(1, 20), 20)
         return
-    for work, chains in ((train, 18), (evaluate, 14)):
+    for work, chains in ((train, 16), (evaluate, 12)):
         random_kills = partial(killed_at_random, subject, work, random, CHAIN)
         tries += [random_kills] * chains
         total = counted(subject, work)

@@ -31,10 +31,11 @@ class Trial:
 def summary(trials: Iterable[Trial]) -> dict[str, Any]:
     """Counts by kind, and every fault."""
     kinds: dict[str, Counter[str]] = {}
+    different: dict[str, set[str]] = {}
     faults = []
     for trial in trials:
-        counts = kinds.setdefault(trial.kind, Counter())
-        counts[trial.outcome] += 1
+        kinds.setdefault(trial.kind, Counter())[trial.outcome] += 1
+        different.setdefault(trial.kind, set()).add(trial.what)
         if trial.outcome in WRONG:
             faults.append(
                 {
@@ -44,7 +45,11 @@ def summary(trials: Iterable[Trial]) -> dict[str, Any]:
                     "said": trial.said,
                 }
             )
-    return {"kinds": {kind: counted(counts) for kind, counts in kinds.items()}, "faults": faults}
+    figures = {
+        kind: {**counted(counts), "distinct": len(different[kind])}
+        for kind, counts in kinds.items()
+    }
+    return {"kinds": figures, "faults": faults}
 
 
 def counted(counts: Counter[str]) -> dict[str, Any]:

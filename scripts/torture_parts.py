@@ -20,24 +20,36 @@ def counts() -> str:
     rows = []
     for kind, found in record(RESULTS / "torture.json")["kinds"].items():
         goal = GOALS.get(kind, 0)
-        few = f" (of {goal} wanted)" if found["tried"] < goal else ""
-        revisions = ", ".join(f"`{one[:7]}`" for one in found["revision"].split(", "))
+        distinct = found.get("distinct", 0)  # before it was counted
+        few = f" (of {goal} wanted)" if distinct < goal else ""
         wrong = " | ".join(str(found[outcome]) for outcome in WRONG)
+        ways = ", ".join(f"{count} {outcome}" for outcome, count in found["how"].items())
         rows.append(
-            f"| {kind} | {found['tried']}{few} | {found['right']} | {wrong} | {found['seed']} | "
-            f"{revisions} |"
+            f"| {kind} | {found['tried']} | {distinct}{few} | {found['right']} | {wrong} | {ways} |"
         )
-    header = "| what | tried | right | silent | traceback | unclear | seed | revision |"
+    header = "| what | tried | distinct | right | silent | traceback | unclear | how it ended |"
     return table(header, rows)
 
 
 def about() -> str:
-    """Whether anything is left."""
+    """Whether anything is left, of which code, and how long it took."""
     found = record(RESULTS / "torture.json")
-    left = len(found["faults"])
+    left, whole = len(found["faults"]), found.get("whole")
+    if whole is None:
+        return "These counts are of several rounds."
     words = [
-        f"Faults that are left: {left}, listed in the record." if left else "No fault is left."
+        f"One run of one command, seed {whole['seed']}, at revision `{whole['revision'][:7]}`: "
+        f"{whole['minutes']:.0f} minutes, {whole['processor_minutes']:.0f} minutes of a processor."
     ]
+    for kind, one in found["kinds"].items():
+        if (one["revision"], one["seed"]) != (whole["revision"], whole["seed"]):
+            words.append(
+                f"The row *{kind}* was tried again, at revision `{one['revision'][:7]}` with seed "
+                f"{one['seed']}."
+            )
+    words.append(
+        f"Faults that are left: {left}, listed in the record." if left else "No fault is left."
+    )
     if missing := [kind for kind in GOALS if kind not in found["kinds"]]:
         words.append(f"Not tried yet: {', '.join(missing)}.")
     return " ".join(words)

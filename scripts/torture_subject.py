@@ -8,7 +8,9 @@ killed, it can be refused a lock, and its memory is its own.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -252,6 +254,18 @@ def preload() -> None:
     for name in ("torch._dynamo", "lightning_fabric", "torch.utils.tensorboard", "pyautoattack"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    warmed()
+
+
+def warmed() -> None:
+    """Do once what every command does first, and let the collector leave alone what there is by
+    then: a fork would copy all that it looks at."""
+    from carso.cli.options import app
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        app(["scenarios", "--json"], standalone_mode=False)
+    gc.collect()
+    gc.freeze()
 
 
 def bits(path: Path) -> dict[str, Any]:

@@ -105,6 +105,16 @@ def read_examples(path: Path) -> Examples:
     )
 
 
+def refuse_other_tensors(path: Path) -> None:
+    """One line for a file of other tensors, weights perhaps, that examples would be saved over."""
+    try:
+        read_examples(path)
+    except CarsoError:
+        raise CarsoError(
+            f"{path} is there and holds no adversarial examples: save them to another file"
+        ) from None
+
+
 def saved(path: Path) -> Saved:
     """The examples of a file as an attack."""
     found = read_examples(path)

@@ -18,15 +18,9 @@ from carso.distributed.processes import ALONE, Processes
 from carso.evaluation.attacked_model import under_test
 from carso.evaluation.evaluate import silent, sole, unfinished
 from carso.evaluation.fingerprints import images_identity, weights
-from carso.evaluation.preparation import (
-    as_found,
-    check_labels,
-    check_places,
-    checked,
-    classes_of,
-    judged,
-)
+from carso.evaluation.preparation import as_found, classes_of
 from carso.evaluation.protocol import Counted
+from carso.evaluation.request_checks import check_labels, check_places, checked, judged
 from carso.evaluation.resume import FinishedResults
 from carso.storage import files
 from carso.storage.provenance import provenance

@@ -7,12 +7,16 @@ The names of a registry are read from its source, since importing it would impor
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from carso.classifiers.known_files import installed
 from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
+from carso.evaluation.attack_names import SUITE_NAMES, refuse_attack
+from carso.machine.limits import check_threads
+from carso.scenario.hardening_settings import ENEMIES, STARTS
 from carso.storage.files import check_writable
 
 PACKAGE = Path(__file__).parents[1]
@@ -23,8 +27,24 @@ REGISTRIES = {
     "data set": ("data/sets.py", "DATA_SETS"),
     "table": ("reproduction/paper_tables.py", "TABLES"),
     "precision": ("distributed/launchers.py", "PRECISIONS"),
+    "format": ("export/export_files.py", "SUFFIXES"),
 }
 """By what an option names: the module and the variable of the table that has it."""
+SPLITS = ("test", "validation")
+DEVICE = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d+)?")
+"""What a device may be called; whether it is there, torch says."""
+
+
+def check_words(words: Iterable[str]) -> None:
+    """Refuse an empty word, as a variable of the shell gives that is not set: taken as a path it
+    would be this folder, taken as a name the default."""
+    before = "carso"
+    for word in words:
+        if not word.strip():
+            raise CarsoError(f"what follows {before} on the command line is empty")
+        if word.startswith("--") and word.endswith("="):
+            raise CarsoError(f"{word} has no value")
+        before = word
 
 
 def names_of(kind: str) -> tuple[str, ...]:
@@ -66,6 +86,48 @@ def check_defence(name: str) -> None:
         folder_of(name)
 
 
+def check_start(name: str) -> None:
+    """Refuse a starting point of a hardening that is neither a word for one, nor a file, nor a
+    defence."""
+    if name and name not in STARTS:
+        if Path(name).suffix:
+            check_files("--start", [Path(name)])
+        else:
+            check_defence(name)
+
+
+def check_against(name: str) -> None:
+    """Refuse what nothing is hardened against."""
+    if name and name not in ENEMIES:
+        raise CarsoError(f"--against is {' or '.join(ENEMIES)}, got {name!r}")
+
+
+def check_classifier(path: Path | None, option: str = "--classifier") -> None:
+    """Refuse what is neither a file nor the name of a known classifier."""
+    if path is not None and str(path) not in installed():
+        check_files(option, [path])
+
+
+def check_attacks(suite: str, attacks: Iterable[str]) -> None:
+    """Refuse attacks that a suite does not have."""
+    for name in attacks:
+        if suite in SUITE_NAMES:
+            refuse_attack(suite, name)
+
+
+def check_split(split: str) -> None:
+    """Refuse a part of a data set that is not evaluated on."""
+    if split not in SPLITS:
+        raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {split!r}")
+
+
+def check_machine(device: str, threads: int = 0) -> None:
+    """Refuse what is no device, and threads that would be too many."""
+    if not DEVICE.fullmatch(device):
+        raise CarsoError(f"--device is cpu, cuda, cuda:N or auto, got {device!r}")
+    check_threads(threads)
+
+
 def check_files(option: str, paths: Iterable[Path | None]) -> None:
     """Refuse files that are not there."""
     for path in paths:
@@ -78,6 +140,17 @@ def check_folder(option: str, path: Path | None) -> None:
     """Refuse a folder that is not there."""
     if path is not None and not path.is_dir():
         raise CarsoError(f"{option}: there is no folder {path}")
+
+
+def check_training(
+    classifier: Path | None, run: Path | None, data: Path | None, on: str, precision: str
+) -> None:
+    """What `carso train` and `carso harden` both refuse."""
+    check_files("--classifier", [classifier])
+    check_folder("--data", data)
+    check_data_set(on)
+    check_name("precision", precision)
+    check_places(folders=[run])
 
 
 def check_places(*files: Path | None, folders: Iterable[Path | None] = ()) -> None:

@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import (
+    check_classifier,
+    check_data_set,
+    check_defence,
+    check_folder,
+    check_machine,
+    check_places,
+    check_split,
+)
 from carso.cli.options import (
     DataOption,
     DeviceOption,
@@ -67,6 +76,13 @@ def certify(
 
     Stopped and called again, it goes on; finished, it prints the record that it has.
     """
+    check_defence(defence)
+    check_data_set(on)
+    check_split(split)
+    check_classifier(classifier)
+    check_folder("--data", data)
+    check_places(out)
+    check_machine(device, threads)
     from carso.certification.certify_by_name import certify_by_name
     from carso.evaluation.by_name import Images
     from carso.machine.progress import progress

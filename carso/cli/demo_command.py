@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from carso.cli.before_work import check_places
+from carso.cli.before_work import check_machine, check_places
 from carso.cli.options import JsonOption, QuietOption, ThreadsOption, prepare, print_table
 
 
@@ -22,6 +22,7 @@ def demo(
 ) -> None:
     """See what published attacks say of the shipped defence, and what better ones say."""
     check_places(folders=[out])
+    check_machine("cpu", threads)
     from carso import demo as story
     from carso.machine.progress import progress
     from carso.report.certificates import certificate_conclusion

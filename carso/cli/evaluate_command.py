@@ -8,12 +8,16 @@ from typing import Annotated
 import typer
 
 from carso.cli.before_work import (
+    check_attacks,
+    check_classifier,
     check_data_set,
     check_defence,
     check_files,
     check_folder,
+    check_machine,
     check_name,
     check_places,
+    check_split,
 )
 from carso.cli.options import (
     DataOption,
@@ -34,9 +38,6 @@ from carso.cli.options import (
     started,
 )
 from carso.cli.record_file import RecordFile, that_differ
-from carso.errors import CarsoError
-
-SPLITS = ("test", "validation")
 
 
 def evaluate(
@@ -104,12 +105,15 @@ def evaluate(
     check_name("suite", suite)
     check_name("aggregation", aggregation)
     check_name("norm", norm)
+    check_attacks(suite or ("standard" if bare else "quick"), chosen)
     check_data_set(on)
-    if split not in SPLITS:
-        raise CarsoError(f"the split is {' or '.join(SPLITS)}, got {split!r}")
-    check_files("", [examples, classifier])
+    check_split(split)
+    check_files("", [examples])
+    check_classifier(classifier)
+    check_classifier(backward, "--backward")
     check_folder("--data", data)
     check_places(out, save_examples)
+    check_machine(device, threads)
     from carso.evaluation.by_name import Images, evaluate_by_name
     from carso.machine.progress import progress
 

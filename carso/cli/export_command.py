@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from carso.cli.before_work import check_classifier, check_defence, check_name, check_places
 from carso.cli.options import JsonOption, OwnOption, UnhardenedOption, own_classifier, prepare
 
 
@@ -23,6 +24,10 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a defence as one file: N fixed, the noise an input, the batch free."""
+    check_defence(defence)
+    check_name("format", to)
+    check_classifier(classifier)
+    check_places(out)
     from carso.defence.on_disk import load
     from carso.export.export_files import SUFFIXES, export_defence
 

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from carso.cli.before_work import check_data_set, check_files, check_name, check_places
+from carso.cli.before_work import (
+    check_against,
+    check_machine,
+    check_name,
+    check_start,
+    check_training,
+)
 from carso.cli.options import (
     AnyAccuracyOption,
     CheckpointOption,
@@ -77,10 +83,11 @@ def harden(
     from carso.scenario import parser
 
     classifier, asked = weight_file(classifier), parser.read(scenario, preset=preset)
-    check_files("--classifier", [classifier])
-    check_data_set(on)
-    check_name("precision", precision)
-    check_places(folders=[run])
+    check_training(classifier, run, data, on, precision)
+    check_name("norm", norm)
+    check_start(start)
+    check_against(against)
+    check_machine(device, threads)
     from carso.training.recipes import hardening_of_file
 
     settings = hardening_of_file(

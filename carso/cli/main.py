@@ -10,6 +10,7 @@ from contextlib import suppress
 import typer
 import typer.exceptions
 
+from carso.cli.before_work import check_words
 from carso.cli.certify_command import certify
 from carso.cli.demo_command import demo
 from carso.cli.doctor_command import doctor
@@ -56,6 +57,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may know less than Unicode
     try:
+        check_words(sys.argv[1:])
         code = app(standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -24,22 +24,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-
-def some_path(text: str) -> Path:
-    """A path that is one: an empty word, of a variable that is not set, is not this folder."""
-    if not text.strip():
-        raise typer.BadParameter("a path is empty")
-    return Path(text)
-
-
 DataOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        help="Folder that holds data sets (else CARSO_DATA).",
-        parser=some_path,
-        metavar="PATH",
-    ),
+    typer.Option("--data", help="Folder that holds data sets (else CARSO_DATA)."),
 ]
 ThreadsOption = Annotated[int, typer.Option(help="CPU threads; 0: torch's own choice.")]
 DeviceOption = Annotated[
@@ -60,10 +47,7 @@ EpsOption = Annotated[float | None, typer.Option(help="Instead of the scenario's
 NormOption = Annotated[str, typer.Option(help="Linf or L2, with an --eps of that norm.")]
 PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
 PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
-RunOption = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the run; default runs/NAME.", parser=some_path, metavar="PATH"),
-]
+RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
 OwnOption = Annotated[
     Path | None,
     typer.Option(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from carso.cli.before_work import check_classifier, check_defence, check_files, check_machine
 from carso.cli.options import OwnOption, own_classifier, prepare
 from carso.errors import CarsoError
 
@@ -32,6 +33,12 @@ def play(
     ] = 1,
 ) -> None:
     """Open a page on this machine: attack a defence by hand, and watch what happens."""
+    for name in defences or ():
+        check_defence(name)
+    check_files("--record", record or ())
+    check_classifier(classifier)
+    check_machine("cpu", threads)
+    listening = bound(host, port)
     try:
         import uvicorn
 
@@ -50,7 +57,6 @@ def play(
         shown, [read_any(path) for path in paths], hosts=LOCAL if host in LOCAL else ("*",)
     )
     server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_level="warning"))
-    listening = bound(host, port)
     if host not in LOCAL:
         print(f"anyone who reaches {host} can use this page: there is no password")
     print(f"open http://{host}:{listening.getsockname()[1]} (Ctrl-C ends it)", flush=True)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carso.cli.before_work import check_defence, check_files, check_name, check_places
+from carso.cli.before_work import (
+    check_classifier,
+    check_defence,
+    check_files,
+    check_machine,
+    check_name,
+    check_places,
+)
 from carso.cli.options import (
     DeviceOption,
     JsonOption,
@@ -38,8 +45,10 @@ def predict(
     """Label images: label, probability, and what the classifier alone would say."""
     check_defence(defence)
     check_name("aggregation", aggregation)
-    check_files("", [*images, classifier])
+    check_files("", images)
+    check_classifier(classifier)
     check_places(folders=[candidates])
+    check_machine(device)
     from carso.defence.predict_files import predict_files
     from carso.report.figures import strip
 

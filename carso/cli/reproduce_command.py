@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carso.cli.before_work import check_folder, check_name, check_places
+from carso.cli.before_work import check_folder, check_machine, check_name, check_places
 from carso.cli.options import (
     DataOption,
     DeviceOption,
@@ -79,7 +79,8 @@ def reproduce(
     check_name("precision", precision)
     check_folder("--data", data)
     check_folder("--weights", weights)
-    check_places(folders=[out])
+    check_places(folders=[out, records])
+    check_machine(device, threads)
     from carso.reproduction.paper_tables import TABLES
     from carso.reproduction.render import as_lines, render, write
     from carso.reproduction.results_folder import ResultsFolder

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carso.cli.before_work import (
-    check_data_set,
-    check_files,
-    check_folder,
-    check_name,
-    check_places,
-)
+from carso.cli.before_work import check_machine, check_places, check_training
 from carso.cli.options import (
     AnyAccuracyOption,
     CheckpointOption,
@@ -73,6 +67,8 @@ def train(
     from carso.scenario import parser
 
     settings = parser.read(scenario, preset=preset)
+    check_training(classifier and weight_file(classifier), run, data, on, precision)
+    check_machine(device, threads)
     if sigma is not None:
         from carso.training.recipes import with_sigma  # which imports torch
 
@@ -122,10 +118,6 @@ def run_scenario(
     from dataclasses import replace
 
     folder = run or Path("runs") / (f"{settings.name}-on-{Path(on).name}" if on else settings.name)
-    check_files("--classifier", [classifier])
-    check_folder("--data", data)
-    check_data_set(on)
-    check_name("precision", precision)
     check_places(folders=[folder])
     from carso.distributed.launchers import check_launch, first_process, launch
     from carso.machine.progress import progress

@@ -12,7 +12,7 @@ from carso.data.locations import cache_root
 from carso.data.pictures import SHOW_PROGRESS_FROM, PictureFormat, decode
 from carso.errors import CarsoError
 from carso.storage import tensor_files
-from carso.storage.files import NoCacheError, clear_old_scratch
+from carso.storage.files import NoCacheError, say_made_again
 
 
 def decode_once(
@@ -26,8 +26,8 @@ def decode_once(
     except NoCacheError:
         return decode(paths, expected)
     kept = root / "decoded" / f"{name}-{_key(paths, expected, folder)}.safetensors"
-    images = _read(kept)
-    if images is None or len(images) != len(paths):
+    images = _read(kept, len(paths))
+    if images is None:
         images = decode(paths, expected)
         _write(kept, images)
     return images
@@ -44,15 +44,21 @@ def _key(paths: Sequence[Path], expected: PictureFormat, folder: Path) -> str:
     return digest.hexdigest()[:24]
 
 
-def _read(path: Path) -> Tensor | None:
-    try:
-        return tensor_files.load(path).get("images")
-    except CarsoError:  # absent or damaged: decode again
+def _read(path: Path, count: int) -> Tensor | None:
+    """What is kept; None where there is nothing, or, which is said, something damaged."""
+    if not path.is_file():
         return None
+    try:
+        images = tensor_files.load(path).get("images")
+        if images is None or len(images) != count:
+            raise CarsoError(f"{path} does not hold {count} images")
+    except CarsoError as error:
+        say_made_again(f"{error}; they are decoded again")
+        return None
+    return images
 
 
 def _write(path: Path, images: Tensor) -> None:
     """Keep the images; without a writable cache, do without."""
     with suppress(OSError, CarsoError):
-        clear_old_scratch(path.parent, f".{path.name}.")
         tensor_files.save(path, {"images": images.to(torch.uint8)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -28,17 +28,9 @@ from carso.evaluation.fingerprints import (
 )
 from carso.evaluation.gallery import gallery
 from carso.evaluation.planned_attacks import Suite
-from carso.evaluation.preparation import (
-    as_found,
-    check_attacks,
-    check_memory,
-    check_places,
-    check_request,
-    judged,
-    planned,
-    prepared,
-)
+from carso.evaluation.preparation import as_found, check_memory, planned, prepared
 from carso.evaluation.protocol import Counted, run_attacks
+from carso.evaluation.request_checks import check_attacks, check_places, check_request, judged
 from carso.evaluation.resume import FinishedResults, begun
 from carso.machine.progress import by_default
 from carso.storage import files
@@ -157,11 +149,18 @@ def shown_by(counted: Counted | None, *, quiet: bool) -> Iterator[Counted]:
         yield bars.counted
 
 
-def sole(path: Path | None, processes: Processes) -> AbstractContextManager[None]:
-    """Within it, nobody else makes the record at `path`."""
+@contextmanager
+def sole(path: Path | None, processes: Processes) -> Iterator[None]:
+    """Within it, nobody else makes the record at `path`; what a killed process left half written
+    is gone."""
     if path is None:
-        return nullcontext()
-    return processes.exclusively(unfinished(path), "an evaluation")
+        yield
+        return
+    with processes.exclusively(unfinished(path), "an evaluation"):
+        if processes.is_first:
+            files.clear_left_over(path.parent, of=path.name)
+            files.clear_left_over(unfinished(path))
+        yield
 
 
 def unfinished(path: Path) -> Path:
@@ -193,9 +192,6 @@ def computed(
 ) -> dict[str, Any]:
     """The record of what is asked, from the attacks to the file."""
     evaluation, plan, settings = asked.evaluation, asked.plan, dict(asked.settings)
-    if path is not None and processes.is_first:
-        files.clear_left_over(path.parent, of=path.name)
-        files.clear_left_over(unfinished(path))
     finished = processes.first_then_others(lambda: opened(path, settings, processes))
     chunk = settings["suite"]["chunk"]
     results = run_attacks(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +80,7 @@ class FinishedResults:
         try:
             return tensor_files.load(path)
         except DamagedFileError as error:
-            print(f"carso: {error}; it is made again", file=sys.stderr)
+            files.say_made_again(f"{error}; it is made again")
             return None
 
     def keep(self, name: str, tensors: dict[str, Tensor]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from carso.attacks.attack import refuse_norm, runs_in
 from carso.errors import CarsoError
+from carso.evaluation.attack_names import refuse_attack
 from carso.evaluation.attacked_model import INSIDE, AttackedView
 from carso.evaluation.inner_classifier import InnerClassifier
 from carso.evaluation.planned_attacks import (
@@ -191,11 +192,7 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         elif wanted in SINGLE:
             chosen.append(SINGLE[wanted](seed, samples))
         else:
-            every = ", ".join(dict.fromkeys([*SINGLE, *known]))
-            raise CarsoError(
-                f"suite {name} has no attack {wanted!r}; there are {every}"
-                + (", and more with --suite adaptive or full" if name == "quick" else "")
-            )
+            refuse_attack(name, wanted)
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
 
 

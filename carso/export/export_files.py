@@ -19,13 +19,16 @@ from carso.storage.provenance import provenance
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 """The formats, and how their files end."""
+WHAT = "a defence of carso, exported to "
+"""How the note beside an exported file begins, and the name of the format ends it."""
 OUTPUTS = ("log_probabilities", "labels")
 
 
 def export_defence(defence: Deployed, kind: str, path: Path) -> dict[str, Any]:
     """Write the defence to `path`, and beside it a JSON of what goes in and comes out."""
     if kind not in SUFFIXES:
-        raise CarsoError(f"--to is one of {', '.join(SUFFIXES)}, got {kind!r}")
+        raise CarsoError(f"there is no format {kind!r}; there are {', '.join(SUFFIXES)}")
+    refuse_other_note(path)
     graph = ExportGraph(defence, defence.trained_shape).eval()
     size = graph.noise_size()
     example = (torch.full((2, *defence.trained_shape), 0.5), torch.zeros(2, size))
@@ -41,7 +44,7 @@ def export_defence(defence: Deployed, kind: str, path: Path) -> dict[str, Any]:
     except Exception as error:  # whatever a module of the user's may raise while it is traced
         raise CarsoError(f"this defence cannot be exported to {kind}: {reason(error)}") from error
     note = {
-        "what": f"a defence of carso, exported to {kind}",
+        "what": f"{WHAT}{kind}",
         "sha256": files.sha256(path),
         "inputs": {
             "images": f"float32 (B, {', '.join(map(str, defence.trained_shape))}) in [0, 1]",
@@ -56,6 +59,16 @@ def export_defence(defence: Deployed, kind: str, path: Path) -> dict[str, Any]:
     }
     files.write_json(path.with_suffix(".json"), note)
     return note
+
+
+def refuse_other_note(path: Path) -> None:
+    """One line where the note beside the file would take the place of another JSON file."""
+    note = path.with_suffix(".json")
+    if path == note:
+        raise CarsoError(f"{path} is where the note beside the file goes: give another ending")
+    found = files.read_json(note) if note.exists() else {"what": WHAT}
+    if not (isinstance(found, dict) and str(found.get("what", "")).startswith(WHAT)):
+        raise CarsoError(f"{note} is there and no note of an export: give --out another name")
 
 
 def write(graph: ExportGraph, example: tuple[Any, ...], kind: str, path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,14 +30,22 @@ class NoCacheError(CarsoError):
     """Nothing says where this user keeps files."""
 
 
+def say_made_again(what: str) -> None:
+    """A line for a file that does not hold what was written to it, and is made again: nothing is
+    repaired in silence."""
+    print(f"carso: {what}", file=sys.stderr)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well.
 
-    If the block fails, or the disk is full, the file that was there stays as it was.
+    If the block fails, or the disk is full, the file that was there stays as it was. What a process
+    that was killed a day ago or earlier left beside it is deleted.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        clear_old_scratch(path.parent, f".{path.name}.")
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise CarsoError(f"cannot write {path}: {error.strerror}") from None
@@ -107,9 +116,9 @@ def clear_left_over(folder: Path, *, of: str = "") -> None:
 
 
 def clear_old_scratch(folder: Path, prefix: str) -> None:
-    """Delete scratch files and folders in `folder` that are a day old: no lock says whether their
-    process lives, but nothing of it takes that long."""
-    for path in folder.glob(f"{glob.escape(prefix)}*"):
+    """Delete scratch files and folders in `folder` that `tempfile` named and that are a day old: no
+    lock says whether their process lives, but nothing of it takes that long."""
+    for path in folder.glob(glob.escape(prefix) + "[a-z0-9_]" * 8):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime <= DAY:
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +71,7 @@ class BankShard:
             return json_schema.read(self.index, INDEX_KIND) if self.index.exists() else {}
         except DamagedFileError as error:
             if say:
-                print(f"carso: {error}; that part of the bank is made again", file=sys.stderr)
+                files.say_made_again(f"{error}; that part of the bank is made again")
             return {}
 
     def write_note(self, sums: list[str], **more: Any) -> None:
@@ -96,8 +95,7 @@ class BankShard:
             wrong = (i for i, known in enumerate(sums) if self.chunk_sum(mapped, i) != known)
             right = next(wrong, len(sums))
         if right < len(sums) and say:
-            text = f"carso: {self.path} is damaged: what is wrong in it is made again"
-            print(text, file=sys.stderr)
+            files.say_made_again(f"{self.path} is damaged: what is wrong in it is made again")
         return sums[:right]
 
     def begin(self) -> None:

@@ -19,7 +19,7 @@ from carso.distributed.processes import ALONE
 from carso.errors import CarsoError, CarsoTypeError
 from carso.machine.progress import by_default
 from carso.scenario.schema import Scenario
-from carso.storage import files
+from carso.storage import files, json_schema
 from carso.training.loop import Display, Quiet
 from carso.training.run_identity import refuse_another_run
 
@@ -42,9 +42,21 @@ def kept_run(
     with ALONE.exclusively(folder, "a run"):
         files.clear_left_over(folder)
         files.write_json(folder / "defence.json", wanted)
-        if not (folder / "classifier.json").exists():
+        if not kept_whole(folder):
             keep(folder, "classifier", network.state_dict())
         yield
+
+
+def kept_whole(folder: Path) -> bool:
+    """Whether the classifier lies in the folder as it was written; of one that is damaged, it is
+    said that it is written again."""
+    path, note = folder / "classifier.safetensors", folder / "classifier.json"
+    if not (path.exists() and note.exists()):
+        return False
+    if json_schema.read(note, "a record of trained weights")["sha256"] == files.sha256(path):
+        return True
+    files.say_made_again(f"{path} is damaged: it is written again")
+    return False
 
 
 def check_display(display: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,10 +118,11 @@ def resume(stage: Stage, folder: Path) -> list[Row]:
         return []
     if stage.processes.is_first:
         if found.damaged:
-            print(f"carso: {found.damaged}; going on from the one before it", file=sys.stderr)
+            files.say_made_again(f"{found.damaged}; going on from the one before it")
             checkpoint.forget_damaged(folder)
-        if found.history:
-            files.write_text(folder / "losses.csv", as_csv(found.history))  # a row may be missing
+            files.write_text(folder / "losses.csv", as_csv(found.history) if found.history else "")
+        elif found.history:
+            complete_csv(folder / "losses.csv", found.history)
     try:
         stage.load_state(found.state["stage"])
         stage.first_losses = found.state["first_losses"]
@@ -133,6 +133,18 @@ def resume(stage: Stage, folder: Path) -> list[Row]:
             f"the checkpoint in {folder} does not fit this training ({reason(error)}): delete it"
         ) from None
     return found.history
+
+
+def complete_csv(path: Path, history: list[Row]) -> None:
+    """Write the losses that a killed process had no time to: those of one epoch at most. Where
+    more is missing or wrong, that is said."""
+    wanted, before = as_csv(history), as_csv(history[:-1]) if history[1:] else ""
+    found = path.read_bytes() if path.is_file() else before.encode()
+    if found == wanted.encode():
+        return
+    if found != before.encode():
+        files.say_made_again(f"{path} is not what this training wrote: it is written again")
+    files.write_text(path, wanted)
 
 
 def keep(stage: Stage, folder: Path, history: list[Row], *, within: bool = False) -> None:

@@ -31,7 +31,8 @@ def finish(
 ) -> None:
     """Write `<stage>.safetensors`, and `<stage>.json` which says where it comes from.
 
-    If both are there already, they keep the date and revision of when they were made.
+    If both are there already, they keep the date and revision of when they were made. If they do
+    not fit each other or this training, they are written again, which is said.
     """
     if not training.processes.is_first:
         return
@@ -41,6 +42,9 @@ def finish(
         same = not differences(found.get("identity"), training.identity)
         if same and found.get("sha256") == files.sha256(path):
             return
+        files.say_made_again(
+            f"{path} is damaged, or not of this training: it is written again from the checkpoint"
+        )
     tensor_files.save(path, weights)
     files.write_json(
         record,
@@ -71,8 +75,10 @@ def measure(
     weights = {
         name: files.sha256(folder / f"{name}.safetensors") for name in ("classifier", "purifier")
     }
-    if path.exists() and json_schema.read(path, "accuracies of a training")["weights"] == weights:
-        return
+    if path.exists():
+        if json_schema.read(path, "accuracies of a training")["weights"] == weights:
+            return
+        files.say_made_again(f"{path} is of other weights: they are measured again")
     record = accuracies(defence, data, threat=scenario.threat, seed=scenario.seed, device=device)
     files.write_json(path, {"weights": weights, **record, "provenance": provenance()})
 
@@ -92,6 +98,8 @@ def anchor(
         weights = files.sha256(folder / "hardening.safetensors")
         found = json_schema.read(path, "the choice of an anchor") if path.exists() else {}
         if found.get("hardening") != weights:
+            if found:
+                files.say_made_again(f"{path} is of other weights: the anchor is chosen again")
             assert scenario.hardening is not None
             count = scenario.hardening.validation_images
             choice = anchoring.choose(

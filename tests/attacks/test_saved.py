@@ -8,7 +8,15 @@ import torch
 from torch import Generator, Tensor
 
 from carso.attacks.attack import in_words
-from carso.attacks.saved import Examples, Saved, key, read_examples, saved, write_examples
+from carso.attacks.saved import (
+    Examples,
+    Saved,
+    key,
+    read_examples,
+    refuse_other_tensors,
+    saved,
+    write_examples,
+)
 from carso.errors import CarsoError
 from carso.storage import tensor_files
 from carso.threats.l2 import L2
@@ -115,3 +123,11 @@ def test_a_file_without_examples_is_refused(tmp_path: Path, file: Path) -> None:
     tensor_files.save(weights, tensors)
     with pytest.raises(CarsoError, match="holds no adversarial examples"):
         saved(weights)
+
+
+def test_examples_are_not_saved_over_other_tensors(file: Path, tmp_path: Path) -> None:
+    refuse_other_tensors(file)
+    weights = tmp_path / "classifier.safetensors"
+    tensor_files.save(weights, {"weight": torch.zeros(3)})
+    with pytest.raises(CarsoError, match="holds no adversarial examples: save them to another"):
+        refuse_other_tensors(weights)

@@ -99,6 +99,14 @@ def test_other_settings_do_not_take_up_what_was_begun(tmp_path: Path) -> None:
         certify(Brightness(), *some_images(), **SETTINGS, out=path, again=True)
 
 
+def test_what_a_killed_process_left_is_gone_after_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    left = tmp_path / ".record.json.abcdefgh"
+    left.write_text("half")
+    certify(Brightness(), *some_images(), **SETTINGS, out=path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["record.json"]
+
+
 def test_a_finished_one_is_not_made_again_unless_asked(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     first = certify(Brightness(), *some_images(), **SETTINGS, out=path)

@@ -4,15 +4,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from support import fails
 
+import carso
+from carso import arguments
 from carso.cli import before_work
 from carso.cli.before_work import REGISTRIES, names_of
+from carso.cli.main import app
 from carso.data import DATA_SETS
 from carso.defence.aggregation import AGGREGATIONS
 from carso.distributed.launchers import PRECISIONS
 from carso.errors import CarsoError
+from carso.evaluation.attack_names import SINGLE_NAMES, SUITE_NAMES
+from carso.evaluation.planned_attacks import SINGLE
 from carso.evaluation.suites import SUITES
+from carso.export.export_files import SUFFIXES
 from carso.reproduction.paper_tables import TABLES
 from carso.storage.files import check_writable
 from carso.threats.norms import THREATS
@@ -28,6 +35,7 @@ def test_the_names_of_a_registry_are_those_that_its_source_says() -> None:
         "data set": DATA_SETS,
         "table": TABLES,
         "precision": PRECISIONS,
+        "format": SUFFIXES,
     }
     assert {kind: names_of(kind) for kind in REGISTRIES} == {k: tuple(v) for k, v in found.items()}
 
@@ -64,7 +72,95 @@ MISTAKES = [
     ("layers /none.py", "there is no file /none.py"),
     (f"demo --out {NOWHERE}", f"cannot write {NOWHERE}"),
     ("doctor --data /none", "there is no folder /none"),
+    ("evaluate fashion --attacks odd", "suite quick has no attack 'odd'"),
+    ("evaluate fashion --bare --attacks margin@score", "suite standard has no attack"),
+    (
+        "evaluate fashion --suite adaptive --attacks square,odd",
+        "suite adaptive has no attack 'odd'",
+    ),
+    ("evaluate fashion --backward none.py", "--backward: there is no file none.py"),
+    ("evaluate fashion --classifier none.py", "--classifier: there is no file none.py"),
+    ("evaluate fashion --threads 100000", "--threads 100000 is too many"),
+    ("certify nosuch", "no defence 'nosuch'"),
+    ("certify fashion --split odd", "the split is test or validation"),
+    ("certify fashion --on nosuch", "unknown data set 'nosuch'"),
+    ("certify fashion --data /none", "there is no folder /none"),
+    ("certify fashion --classifier none.py", "there is no file none.py"),
+    (f"certify fashion --out {NOWHERE}.json", f"cannot write {NOWHERE}.json"),
+    ("export nosuch", "no defence 'nosuch'"),
+    ("export fashion --to odd", "there is no format 'odd'; there are onnx, torch"),
+    ("export fashion --classifier none.py", "there is no file none.py"),
+    (f"export fashion --out {NOWHERE}.onnx", f"cannot write {NOWHERE}.onnx"),
+    ("play nosuch", "no defence 'nosuch'"),
+    ("play --record none.json", "there is no file none.json"),
+    ("play --classifier none.py", "there is no file none.py"),
+    ("play --host 192.0.2.1 --port 0", "cannot listen on 192.0.2.1"),
+    ("harden --classifier README.md --norm L7", "there is no norm 'L7'"),
+    ("harden --classifier README.md --start nosuch", "no defence 'nosuch'"),
+    ("harden --classifier README.md --start none.safetensors", "there is no file none"),
+    ("harden --classifier README.md --against odd", "--against is attacks or noise"),
+    ("train fashion --sigma 0.5 --on nosuch", "unknown data set 'nosuch'"),
+    ("reproduce all --records README.md", "cannot write README.md: it is no folder"),
+    ("demo --threads 100000", "--threads 100000 is too many"),
+    *(
+        (f"{words} --device {device}", f"--device is cpu, cuda, cuda:N or auto, got '{device}'")
+        for words in (
+            "train fashion",
+            "harden --classifier README.md",
+            "predict fashion README.md",
+            "evaluate fashion",
+            "certify fashion",
+            "reproduce all",
+        )
+        for device in ("abacus", "cpu:x")
+    ),
 ]
+
+
+def test_the_names_of_attacks_are_those_of_the_suites() -> None:
+    assert tuple(SINGLE) == SINGLE_NAMES
+    for samples in (1, 8):
+        found = {
+            name: tuple(planned.name for planned in make(0, samples).attacks)
+            for name, make in SUITES.items()
+        }
+        assert found == SUITE_NAMES
+
+
+def options_of_paths() -> list[tuple[str, str]]:
+    """Every command, with each of its options and arguments that is a path."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    return [
+        (name, one.opts[-1] if one.opts[-1].startswith("--") else "")
+        for name, command in commands.items()
+        for one in command.params
+        if "Path" in str(one.type_descriptor.annotation)
+    ]
+
+
+@pytest.mark.parametrize(("command", "option"), options_of_paths())
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_path_is_refused(
+    command: str, option: str, empty: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [command, option, empty] if option else [command, empty]
+    fails(capsys, *words, says=[f"what follows {words[-2]} on the command line is empty"])
+    if option:
+        fails(capsys, command, f"{option}=", says=[f"{option}= has no value"])
+
+
+def test_an_empty_path_is_refused_in_python() -> None:
+    for empty in ("", " "):
+        with pytest.raises(CarsoError, match="out is an empty path"):
+            arguments.place("out", empty)
+        with pytest.raises(CarsoError, match=r"empty path|no defence"):
+            carso.load(empty)
+
+
+def test_a_known_classifier_is_no_missing_file() -> None:
+    before_work.check_classifier(Path("autoattack-resnet18"))
+    with pytest.raises(CarsoError, match="there is no file odd"):
+        before_work.check_classifier(Path("odd"))
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc")

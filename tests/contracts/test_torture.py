@@ -7,14 +7,19 @@ import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 from torture_calls import outcome
+from torture_command_table import OPTIONS
 from torture_commands import judged
-from torture_flips import cut, flipped, other_digit
+from torture_flips import State, cut, damaged, flipped, other_digit
 from torture_outcomes import Trial, counted, summary
 from torture_subject import Ended, stable
 
+from carso.cli.main import app
 from carso.errors import CarsoError
 
 ROOT = Path(__file__).parents[2]
@@ -86,12 +91,53 @@ def test_what_differs_from_time_to_time_is_not_compared() -> None:
     assert stable({"a": [{"seconds": 1, "b": 2}], "provenance": {}}) == {"a": [{"b": 2}]}
 
 
+def test_what_is_tried_twice_counts_once_as_distinct() -> None:
+    trials = [Trial(kind="k", what="a", outcome="refused")] * 3
+    assert summary(trials)["kinds"]["k"]["distinct"] == 1
+
+
+def test_every_command_and_every_option_is_tried() -> None:
+    wanted = {
+        name: {one.opts[-1] for one in command.params if takes_a_value(one)}
+        for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    }
+    assert wanted.keys() == OPTIONS.keys()
+    for name, options in wanted.items():
+        assert options <= OPTIONS[name].keys(), name
+
+
+def takes_a_value(parameter: Any) -> bool:
+    return parameter.param_type_name == "option" and not parameter.is_flag
+
+
+def test_what_is_repaired_without_a_word_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "file").write_text("whole")
+
+    def tried(*, said: str, repaired: bool) -> str:
+        def command(words: list[object]) -> Ended:
+            if repaired:
+                (tmp_path / "place" / "file").write_text("whole")
+            return Ended(code=0, out="", err=said, seconds=0.0)
+
+        state = State(
+            name="", saved=tmp_path / "saved", place=tmp_path / "place", words=[],
+            result=lambda ended: None, wanted=None,
+        )  # fmt: skip
+        subject: Any = SimpleNamespace(command=command)
+        return damaged(subject, state, state.saved / "file", "cut short", Random(0)).outcome
+
+    assert tried(said="", repaired=True) == "silent"
+    assert tried(said="carso: file is damaged: it is written again\n", repaired=True) == "mended"
+    assert tried(said="", repaired=False) == "unharmed"
+
+
 def test_faults_are_counted_and_listed() -> None:
     trials = [
         Trial(kind="k", what="a", outcome="refused"),
         Trial(kind="k", what="b", outcome="silent", said="done"),
     ]
     found = summary(trials)
-    assert found["kinds"]["k"] == counted(Counter(refused=1, silent=1))
+    assert found["kinds"]["k"] == {**counted(Counter(refused=1, silent=1)), "distinct": 2}
     assert (found["kinds"]["k"]["right"], found["kinds"]["k"]["silent"]) == (1, 1)
     assert [fault["what"] for fault in found["faults"]] == ["b"]

@@ -88,8 +88,13 @@ def test_torch_gives_the_same_anchored(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fails(capsys, "export", "fashion", "--to", "paper", says=["--to is one of onnx, torch"])
+    fails(capsys, "export", "fashion", "--to", "paper", says=["there is no format 'paper'"])
+    record = tmp_path / "record.json"
+    record.write_text('{"format": 3}')
+    for out, says in ((record, "goes"), (tmp_path / "record.onnx", "no note of an export")):
+        fails(capsys, "export", "fashion", "--out", out, says=[says])
+    assert record.read_text() == '{"format": 3}'
     vote = carso.load("fashion", aggregation="majority-vote")
     with pytest.raises(carso.CarsoError, match="majority-vote"):
         export_defence(vote, "onnx", tmp_path / "vote.onnx")
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [record]

@@ -132,11 +132,31 @@ def test_beside_a_record_only_its_own_are_cleared(tmp_path: Path) -> None:
 def test_scratch_folders_are_cleared_when_they_are_old(tmp_path: Path) -> None:
     import os
 
-    old, new = tmp_path / ".writing-old", tmp_path / ".writing-new"
-    for folder in (old, new):
+    names = (".writing-abcd_012", ".writing-efgh_345", ".writing-of-the-user")
+    old, new, other = (tmp_path / name for name in names)
+    for folder in (old, new, other):
         folder.mkdir()
         (folder / "half").write_text("x")
-    os.utime(old, (0, 0))
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
     files.clear_old_scratch(tmp_path, ".writing-")
     assert not old.exists()
     assert new.exists()
+    assert other.exists()
+
+
+@pytest.mark.parametrize("name", ["fashion.onnx", "fashion.pt2", "index.html", "plot.svg"])
+def test_whatever_is_written_again_is_rid_of_what_a_kill_left(name: str, tmp_path: Path) -> None:
+    import os
+
+    left, fresh, other = (
+        tmp_path / f".{it}" for it in (f"{name}.abcd_012", f"{name}.efgh_345", "other.abcd_012")
+    )
+    for path in (left, fresh, other):
+        path.write_text("half")
+    for path in (left, other):
+        os.utime(path, (0, 0))
+    files.write_text(tmp_path / name, "whole")
+    assert not left.exists()
+    assert fresh.exists()
+    assert other.exists()
