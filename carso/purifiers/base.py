@@ -11,7 +11,7 @@ from that of the whole batch, and many processes draw what one would.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 from torch import Generator, Tensor, nn
 
@@ -94,6 +94,7 @@ class TrainablePurifier(Purifier, Protocol):
     def requires_grad_(self, requires_grad: bool = True) -> Self: ...
 
 
+@runtime_checkable
 class SummarisingPurifier(TrainablePurifier, Protocol):
     """A purifier whose candidates are all made from a few features, which can be looked at: where
     hardening has a guide, it teaches these."""

@@ -23,7 +23,7 @@ class Guided(nn.Module):
 
     def __init__(self, purifier: TrainablePurifier, *, classes: int, seed: int) -> None:
         super().__init__()
-        if not hasattr(purifier, "with_summary"):
+        if not isinstance(purifier, SummarisingPurifier):
             kind = type(purifier).__name__
             raise CarsoError(
                 f"guide needs a purifier with a summary, such as a unet; {kind} has none"
