@@ -112,24 +112,32 @@ def adaptive() -> str:
     )
 
 
+def has_last_pass(found: dict[str, Any]) -> bool:
+    """Whether a record is of the adaptive suite with its last passes on the weakest images."""
+    return any(attack["name"].startswith("refine@") for attack in found["attacks"])
+
+
 def older() -> str:
     """Which records of defences under the adaptive suite lack its newest attack."""
-    names, unconfirmed = [], []
+    names, unconfirmed, short = [], [], []
     for path in sorted(RESULTS.glob("*adaptive*.json")):
         found = record(path)
         attacks = {attack["name"] for attack in found["attacks"]}
+        if not has_last_pass(found):
+            short.append(f"`{path.stem}`")
         if found["subject"]["kind"] == "defence" and "margin@classifier" not in attacks:
             names.append(f"`{path.stem}`")
             if found["provenance"]["revision"][:7] in UNCONFIRMED:
                 unconfirmed.append(names[-1])
-    if not names:
+    if not names and not short:
         return "All records of defences under the adaptive suite are of the suite as it is now."
     return (
         f"Not all records are of the suite as it is now. The attack `margin@classifier` is not in "
         f"{', '.join(names)}. Of these, {', '.join(unconfirmed) or 'none'} took an image for "
         "broken after five wrong draws, where now fifteen more must agree, which leaves the worst "
         "case a little too good in the mean of the draws; what is right on all draws is hardly "
-        "touched by that."
+        "touched by that. The last passes on the weakest images are not in "
+        f"{', '.join(short) or 'none'}."
     )
 
 

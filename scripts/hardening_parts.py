@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from evaluation_parts import has_last_pass
 from records import RESULTS, ROOT, WEIGHTS, record, table
 
 HARDENED = (
@@ -80,7 +81,22 @@ def hardening() -> str:
         ]
         if found:
             parts += [f"{where[0].upper()}{where[1:]}:", as_markdown(summary(found))]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *not_alike()])
+
+
+def not_alike() -> list[str]:
+    """A word on groups whose records are of different states of the adaptive suite."""
+    words = []
+    for names in map(present, GROUPS.values()):
+        adaptive = [name for name in names if name.endswith("-adaptive")]
+        got = {name: has_last_pass(record(RESULTS / f"{name}.json")) for name in adaptive}
+        if len(set(got.values())) > 1:
+            without = ", ".join(f"`{name}`" for name, has in got.items() if not has)
+            words.append(
+                f"Of the records of one table, {without} did not get the last passes of the "
+                "adaptive suite, and the others did: what they gain on those is partly that."
+            )
+    return words
 
 
 def differences() -> str:
@@ -99,6 +115,8 @@ def differences() -> str:
                 both = found[hardened], found[other]
                 cells = (difference(*both, how) for how in ("clean", "worst", "all draws"))
                 suite = found[other]["suite"]["name"]
+                if has_last_pass(found[other]) and not has_last_pass(found[hardened]):
+                    suite += ", with last passes that the former did not get: too good for it"
                 rows.append((f"{title(hardened)} minus {what}", suite, *cells))
     header: Row = ("difference", "attacks on the latter", "clean", "worst case", "on all draws")
     return as_markdown((header, rows))
@@ -230,8 +248,10 @@ def refutations() -> str:
         broken = sum(now == 0 < was for was, now in zip(before, worse, strict=True))
         spent = found.get("gradients")
         times = f"{spent / found['gradients_of_record']:.1f}" if spent else "unknown"
+        made = record(RESULTS / path.name)["provenance"]["revision"]
+        earlier = "" if found["of"]["revision"] == made else ", as it was before"
         rows.append(
-            f"| `{path.name}` | {len(margins)} of {count} | "
+            f"| `{path.name}`{earlier} | {len(margins)} of {count} | "
             f"{margins[0]:.3f} to {margins[-1]:.3f} | {times} | {broken} | "
             f"{sum(before) / draws:.1f} | {sum(worse) / draws:.1f} | "
             f"{(sum(worse) - sum(before)) / draws / count:+.4f} | {found['seed']} |"

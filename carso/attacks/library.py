@@ -14,6 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from carso.attacks.attack import Model
+from carso.randomness import global_generators_kept
 
 NORMS = ("Linf", "L2")
 """The norms in which the library's attacks are run: those of our own threats."""
@@ -42,7 +43,7 @@ def library_calls(generator: Generator | None = None) -> Iterator[Warnings]:
     LOGGER.propagate = False
     LOGGER.setLevel(logging.WARNING)
     try:
-        with torch.random.fork_rng():
+        with global_generators_kept():
             if generator is not None:
                 torch.manual_seed(seed_from(generator))
             yield heard
