@@ -55,16 +55,16 @@ def main() -> None:
     options.add_argument("--out", type=Path, help="file of the record")
     chosen = options.parse_args()
     out = chosen.out or (None if chosen.short else RESULTS / "torture.json")
-    clock = Clock(chosen.minutes)
+    clock, made_by = Clock(chosen.minutes), revision()  # before the record changes the checkout
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         subject = Subject(Path(folder).resolve())
         found: dict[str, Any] = {"kinds": {}, "faults": []}
         if out is not None and out.exists() and chosen.only:
             found = files.read_json(out)
         for name in KINDS if chosen.only is None else [chosen.only]:
-            found = merged(found, tried(name, subject, chosen, clock))
+            found = merged(found, tried(name, subject, chosen, clock, made_by))
             if chosen.only is None:
-                found["whole"] = {"seed": chosen.seed, "revision": revision(), **clock.read()}
+                found["whole"] = {"seed": chosen.seed, "revision": made_by, **clock.read()}
             if out is not None:  # after each kind, since a round is long
                 files.write_json(out, {**found, "provenance": provenance()})
     for kind, counts in found["kinds"].items():
@@ -97,9 +97,11 @@ def processor_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def tried(name: str, subject: Subject, chosen: argparse.Namespace, whole: Clock) -> dict[str, Any]:
+def tried(
+    name: str, subject: Subject, chosen: argparse.Namespace, whole: Clock, made_by: str
+) -> dict[str, Any]:
     """What came of one kind."""
-    clock, trials, made_by = Clock(0), [], revision()  # of the code that is imported
+    clock, trials = Clock(0), []
     for trial in KINDS[name](subject, Random(f"{chosen.seed} {name}"), short=chosen.short):
         trials.append(trial)
         show(trial)
@@ -115,10 +117,16 @@ def tried(name: str, subject: Subject, chosen: argparse.Namespace, whole: Clock)
 
 
 def merged(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """The record with a kind tried anew."""
+    """The record with a kind tried anew; what the whole run had found of it stays, apart."""
     other = [fault for fault in before["faults"] if fault["kind"] not in found["kinds"]]
+    replaced = {
+        kind: {**counts, "faults": [one for one in before["faults"] if one["kind"] == kind]}
+        for kind, counts in before["kinds"].items()
+        if kind in found["kinds"]
+    }
     return {
         **before,
+        "replaced": {**replaced, **before.get("replaced", {})},
         "kinds": {**before["kinds"], **found["kinds"]},
         "faults": [*other, *found["faults"]],
     }

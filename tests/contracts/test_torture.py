@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+from torture import merged
 from torture_calls import outcome
 from torture_command_table import OPTIONS
 from torture_commands import judged
@@ -89,6 +90,17 @@ def test_every_damage_is_one() -> None:
 
 def test_what_differs_from_time_to_time_is_not_compared() -> None:
     assert stable({"a": [{"seconds": 1, "b": 2}], "provenance": {}}) == {"a": [{"b": 2}]}
+
+
+def test_a_kind_that_is_tried_again_leaves_what_was_found_before() -> None:
+    fault = {"kind": "k", "what": "a", "outcome": "silent", "said": ""}
+    counts = {"tried": 2, "right": 1, "silent": 1, "traceback": 0, "unclear": 0}
+    first = {"kinds": {"k": counts}, "faults": [fault]}
+    again = {"kinds": {"k": {**counts, "right": 2, "silent": 0}}, "faults": []}
+    found = merged(merged(first, again), again)
+    assert found["faults"] == []
+    assert found["kinds"]["k"]["right"] == 2
+    assert found["replaced"]["k"] == {**counts, "faults": [fault]}
 
 
 def test_what_is_tried_twice_counts_once_as_distinct() -> None:
