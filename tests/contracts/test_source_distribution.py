@@ -64,3 +64,15 @@ def test_the_sources_are_valid_in_newer_pythons(version: str) -> None:
         pytest.skip(f"no Python {version} here")
     command = [python, "-W", "error", "-c", CHECK, str(ROOT / "carso")]
     subprocess.run(command, check=True)
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_a_shipped_defence_answers_in_newer_pythons(version: str) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no Python {version} here")
+    modules = "torch, safetensors, typer, rich, filelock, pytorch_optimizer"
+    if subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode:
+        pytest.skip(f"Python {version} has no torch here: see `make test-all-pythons`")
+    answer = "import carso, torch; print(carso.load('fashion').predict(torch.zeros(1, 1, 28, 28)))"
+    subprocess.run([python, "-c", answer], check=True, cwd=ROOT)

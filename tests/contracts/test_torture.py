@@ -18,6 +18,7 @@ from torture_command_table import OPTIONS
 from torture_commands import judged
 from torture_flips import State, cut, damaged, flipped, other_digit
 from torture_outcomes import Trial, counted, summary
+from torture_parts import GOALS, WORDS
 from torture_subject import Ended, stable
 
 from carso.cli.main import app
@@ -50,6 +51,15 @@ def test_the_record_counts_what_it_lists() -> None:
         wrong = {name: counts[name] for name in ("silent", "traceback", "unclear")}
         assert wrong == {name: listed[kind, name] for name in wrong}
         assert counts["tried"] == counts["right"] + sum(wrong.values())
+
+
+def test_the_record_is_of_a_whole_round() -> None:
+    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert found["whole"]["minutes"] <= 60
+    for kind, goal in GOALS.items():
+        counts = found["kinds"][kind]
+        assert counts["distinct" if kind in WORDS else "tried"] >= goal
+        assert not counts["short"]
 
 
 @pytest.mark.parametrize(
