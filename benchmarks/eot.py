@@ -2,8 +2,7 @@
 
 Three ways, measured in turns: one representation pass shared by all draws (`view(draws=20)`), 20
 separate passes, and the loop inside `pyautoattack` (`eot_iter=20`). A draw is either one candidate
-(what the adaptive attacks take) or the defence's own number of candidates. Time is the processor's,
-of all threads: what else runs on the machine must not count.
+(what the adaptive attacks take) or the defence's own number of candidates.
 
     python benchmarks/eot.py [--batch 16] [--draws 20]
 """
@@ -16,11 +15,12 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measuring import asked, in_own_process, memory_growth, processor_seconds
+from measuring import asked, in_own_process, memory_growth
 from pyautoattack.autopgd_base import APGDAttack
 
 import carso
 from carso import data
+from carso.machine.timing import seconds
 
 WAYS = ("shared", "separate", "pyautoattack")
 
@@ -53,7 +53,7 @@ def times(batch: int, draws: int, samples: int, turns: int) -> dict[str, float]:
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(turns):
         for name, action in ways.items():
-            found[name].append(processor_seconds(action) / (2 if name == "pyautoattack" else 1))
+            found[name].append(seconds(action) / (2 if name == "pyautoattack" else 1))
     return {name: statistics.median(values) for name, values in found.items()}
 
 

@@ -2,8 +2,7 @@
 
 The floor of a step is one pass of the frozen classifier plus one update of the purifier on
 activations that are there already, both measured apart in the same run, in turns with the real
-step. Then the same step with PGD-40 made anew, as the paper does it. Time is the processor's, of
-all threads: what else runs on the machine must not count.
+step. Then the same step with PGD-40 made anew, as the paper does it.
 
     python benchmarks/train_step.py [--scenario cifar10-small] [--steps 12] [--threads 1]
 """
@@ -15,11 +14,12 @@ import json
 import statistics
 
 import torch
-from measuring import asked, processor_seconds
+from measuring import asked
 from synthetic import random_images
 
 from carso.classifiers import registry
 from carso.classifiers.frozen import freeze
+from carso.machine.timing import seconds
 from carso.randomness import generator, seeded
 from carso.scenario import parser
 from carso.scenario.schema import Scenario
@@ -81,13 +81,9 @@ def measure(name: str, steps: int, batch: int = 0) -> dict[str, float]:
     for action in (classifier_pass, purifier_update, epoch):
         action()
     turns = [
-        (
-            processor_seconds(classifier_pass) + processor_seconds(purifier_update),
-            processor_seconds(epoch),
-        )
-        for _ in range(steps)
+        (seconds(classifier_pass) + seconds(purifier_update), seconds(epoch)) for _ in range(steps)
     ]
-    beside = [(processor_seconds(epoch), processor_seconds(epoch_anew)) for _ in range(3)]
+    beside = [(seconds(epoch), seconds(epoch_anew)) for _ in range(3)]
     floor, real = (statistics.median(column) for column in zip(*turns, strict=True))
     ratios = [real / floor for floor, real in turns]
     return {
