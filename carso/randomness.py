@@ -144,8 +144,20 @@ def uniform(like: Tensor, source: Generator) -> Tensor:
 
 
 @contextmanager
+def global_generators_kept() -> Iterator[None]:
+    """Within it torch's global generators, those of every GPU too, may be seeded and drawn from;
+    after it they are as they were. Torch does so by itself, but on a machine with several GPUs it
+    warns unless they are counted for it."""
+    found = torch.accelerator.current_accelerator()
+    kind = "cuda" if found is None else found.type
+    devices = range(torch.get_device_module(kind).device_count())
+    with torch.random.fork_rng(devices, device_type=kind):
+        yield
+
+
+@contextmanager
 def seeded(seed: int, *path: str | int) -> Iterator[None]:
     """Let torch's own initialisers draw from a named stream, and restore theirs afterwards."""
-    with torch.random.fork_rng():
+    with global_generators_kept():
         torch.manual_seed(generator(seed, *path).initial_seed())
         yield

@@ -101,7 +101,11 @@ def table(subject: Subject) -> Iterator[tuple[str, Callable[[], object]]]:
     around = {"classifier": network(), "data": whole, "layers": ["1"], "eps": 0.1, "epochs": 1,
               "check_accuracy": False}  # fmt: skip
     short = {"condition": 16, "latent": 8, "decoder_width": 16}
-    brought: Wrong = {"classifier": bad_classifiers(), "data": (None, "fashion", images(), 3)}
+    program = torch.export.export(network(), (images(),)).module()
+    brought: Wrong = {
+        "classifier": (*bad_classifiers(), Detached(), program),
+        "data": (None, "fashion", images(), 3),
+    }
     yield from varied(
         "carso.fit", carso.fit, {**around, **short, "steps": 1},
         {**brought, **TRAINING, "rate": (0, -1, NAN, "x"), "fraction": (-1, 2, NAN, "x")},

@@ -1,12 +1,14 @@
 """Calls of `pyautoattack`, whose attacks draw from torch's global generator and seed it.
 
 Every call runs inside `library_calls`, which gives the library a seed of ours and restores the
-generator afterwards.
+generator afterwards. It also restores the trace function: AutoAttack's look for dynamic defences
+sets one of its own and then none, which would end the work of a debugger or of a coverage tool.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from carso.attacks.attack import Model
+from carso.randomness import global_generators_kept
 
 NORMS = ("Linf", "L2")
 """The norms in which the library's attacks are run: those of our own threats."""
@@ -35,18 +38,21 @@ class Warnings(logging.Handler):
 
 @contextmanager
 def library_calls(generator: Generator | None = None) -> Iterator[Warnings]:
-    """Seed torch's global generator for the library, restore it, and collect its warnings."""
-    heard = Warnings()
+    """Seed torch's global generator for the library, restore it and the trace function, and collect
+    its warnings."""
+    heard, trace = Warnings(), sys.gettrace()
     propagate, level = LOGGER.propagate, LOGGER.level
     LOGGER.addHandler(heard)
     LOGGER.propagate = False
     LOGGER.setLevel(logging.WARNING)
     try:
-        with torch.random.fork_rng():
+        with global_generators_kept():
             if generator is not None:
                 torch.manual_seed(seed_from(generator))
             yield heard
     finally:
+        if sys.gettrace() is not trace:
+            sys.settrace(trace)
         LOGGER.removeHandler(heard)
         LOGGER.propagate = propagate
         LOGGER.setLevel(level)

@@ -22,6 +22,7 @@ from carso.evaluation.preparation import as_found, classes_of
 from carso.evaluation.protocol import Counted
 from carso.evaluation.request_checks import check_labels, check_places, checked, judged
 from carso.evaluation.resume import FinishedResults
+from carso.randomness import global_generators_kept
 from carso.storage import files
 from carso.storage.provenance import provenance
 
@@ -76,7 +77,7 @@ def certify(
     before = None if path is None else record_there(path, settings)
     if before is not None and not again:
         return before
-    with torch.random.fork_rng(), as_found(model), sole(path, processes):
+    with global_generators_kept(), as_found(model), sole(path, processes):
         model.eval()
         classes = classes_of(under_test(model, name or None), images[:1].to(place))
         check_labels(labels, classes)

@@ -6,6 +6,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 
 from carso.arguments import shown
@@ -53,6 +54,12 @@ def usable(classifier: nn.Module) -> nn.Module:
             f"{shown(classifier)}"
         )
     classifier = uncompiled(classifier)
+    for module in classifier.modules():
+        if isinstance(module, GraphModule) and "train" in vars(module):
+            raise CarsoError(
+                "the classifier is a program of torch.export, which has no evaluation mode: give "
+                "the module that it was made of"
+            )
     for name, tensor in [*classifier.named_parameters(), *classifier.named_buffers()]:
         if is_lazy(tensor):
             raise CarsoError(

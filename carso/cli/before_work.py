@@ -7,6 +7,7 @@ The names of a registry are read from its source, since importing it would impor
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -94,6 +95,12 @@ def check_start(name: str) -> None:
             check_files("--start", [Path(name)])
         else:
             check_defence(name)
+
+
+def check_sigma(sigma: float | None) -> None:
+    """Refuse a deviation of noise that is none; without noise the option is left away."""
+    if sigma is not None and not 0 < sigma < math.inf:
+        raise CarsoError(f"--sigma is a number above 0, got {sigma:g}")
 
 
 def check_against(name: str) -> None:

@@ -11,6 +11,7 @@ from carso.cli.before_work import (
     check_against,
     check_machine,
     check_name,
+    check_sigma,
     check_start,
     check_training,
 )
@@ -87,6 +88,7 @@ def harden(
     check_name("norm", norm)
     check_start(start)
     check_against(against)
+    check_sigma(sigma)
     check_machine(device, threads)
     from carso.training.recipes import hardening_of_file
 

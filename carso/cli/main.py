@@ -63,17 +63,17 @@ def main() -> None:
             sys.stdout.flush()
     except CarsoError as error:
         if worth_saying(error):
-            print(f"carso: {error}", file=sys.stderr)
+            say(str(error))
         sys.exit(error.code)
     except typer.exceptions.TyperException as error:  # a missing argument, an unknown option
-        print(f"carso: {error.format_message()} (see carso --help)", file=sys.stderr)
+        say(f"{error.format_message()} (see carso --help)")
         sys.exit(2)
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
         forget_output()
         sys.exit(0)
     except OSError as error:  # such as a full disk behind standard output
         what = f" {error.filename}" if error.filename else ""
-        print(f"carso: cannot read or write{what}: {error.strerror or error}", file=sys.stderr)
+        say(f"cannot read or write{what}: {error.strerror or error}")
         forget_output()
         sys.exit(2)
     except (typer.Abort, KeyboardInterrupt):
@@ -82,6 +82,15 @@ def main() -> None:
     if code == 130:  # typer's word for Ctrl-C
         stopped()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def say(what: str) -> None:
+    """A line on standard error; where that cannot be written either, the exit code has to do."""
+    try:
+        print(f"carso: {what}", file=sys.stderr, flush=True)
+    except OSError:
+        with suppress(OSError, ValueError, AttributeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def forget_output() -> None:
@@ -100,5 +109,4 @@ def stopped() -> None:
     """Say how to go on; of many processes the first one does."""
     if not first_process():
         return
-    again = "a training or evaluation goes on when the command is given again"
-    print(f"carso: stopped; {again}", file=sys.stderr)
+    say("stopped; a training or evaluation goes on when the command is given again")

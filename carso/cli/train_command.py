@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carso.cli.before_work import check_machine, check_places, check_training
+from carso.cli.before_work import check_machine, check_places, check_sigma, check_training
 from carso.cli.options import (
     AnyAccuracyOption,
     CheckpointOption,
@@ -69,6 +69,7 @@ def train(
     settings = parser.read(scenario, preset=preset)
     check_training(classifier and weight_file(classifier), run, data, on, precision)
     check_machine(device, threads)
+    check_sigma(sigma)
     if sigma is not None:
         from carso.training.recipes import with_sigma  # which imports torch
 

@@ -155,15 +155,16 @@ class Representation(nn.Module):
 
 
 def check_fit(classifier: nn.Module, data: ImageData, *, layers: Sequence[str]) -> None:
-    """One clear line for a classifier that does not take these images, or knows other classes."""
+    """One clear line for a classifier that does not take these images, knows other classes, or has
+    no gradient."""
     refuse_meta(classifier)
     representation = Representation(classifier, layers)
     refuse_precision(classifier)
     reference = next(classifier.parameters(), torch.empty(0))
     probe = torch.zeros(2, *data.image_shape, device=reference.device, dtype=reference.dtype)
     try:
-        with torch.no_grad():
-            _, logits = representation.with_logits(probe)
+        with torch.enable_grad():
+            _, logits = representation.with_logits(probe.requires_grad_(True))
     except CarsoError:
         raise
     except Exception as error:  # whatever a module of the user's may raise
@@ -176,6 +177,11 @@ def check_fit(classifier: nn.Module, data: ImageData, *, layers: Sequence[str]) 
         raise CarsoError(
             f"the classifier gives {tuple(logits.shape)} for 2 images of {len(data.classes)} "
             "classes; one logit per class is wanted"
+        )
+    if not logits.requires_grad:
+        raise CarsoError(
+            "the logits of this classifier have no gradient, and a purifier is trained by it: give "
+            "one that computes them without no_grad, argmax or whole numbers"
         )
 
 

@@ -191,8 +191,9 @@ class AttackedClassifier:
 
 
 class FloatScores(nn.Module):
-    """A `model` that answers in whole numbers, as scores (B, K): its own, or, where it answers with
-    labels (B,), one for the label and else zero."""
+    """A `model` that answers in whole numbers, or in torch's inference mode, as scores (B, K) that
+    an attack may work with: its own, or, where it answers with labels (B,), one for the label and
+    else zero."""
 
     def __init__(self, model: nn.Module, classes: int) -> None:
         super().__init__()
@@ -201,7 +202,7 @@ class FloatScores(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         answer: Tensor = self.model(images)
         if answer.ndim != 1:
-            return answer.float()
+            return answer.float().clone()  # what inference mode made, nobody else may change
         if not bool(((answer >= 0) & (answer < self.classes)).all()):
             raise CarsoError(
                 f"the model answers with labels up to {int(answer.max())}, and the images have "
@@ -211,14 +212,17 @@ class FloatScores(nn.Module):
 
 
 def with_scores(model: nn.Module, image: Tensor, classes: int) -> nn.Module:
-    """`model`, or, of one that answers in whole numbers, the same with scores that are floats."""
+    """`model`, or, of one that answers in whole numbers or in inference mode, the same with scores
+    that are ordinary floats."""
     try:
         with torch.no_grad():
             answer = model.eval()(image)  # a look must not move batch-norm statistics
     except Exception:  # it takes no such images, which is said where they are tried
         return model
-    real = not isinstance(answer, Tensor) or answer.is_floating_point() or answer.is_complex()
-    return model if real else FloatScores(model, classes)
+    if not isinstance(answer, Tensor) or answer.is_complex():
+        return model
+    ordinary = answer.is_floating_point() and not answer.is_inference()
+    return model if ordinary else FloatScores(model, classes)
 
 
 def under_test(model: nn.Module, name: str | None = None) -> AttackedModel:

@@ -33,6 +33,7 @@ from carso.evaluation.protocol import Counted, run_attacks
 from carso.evaluation.request_checks import check_attacks, check_places, check_request, judged
 from carso.evaluation.resume import FinishedResults, begun
 from carso.machine.progress import by_default
+from carso.randomness import global_generators_kept
 from carso.storage import files
 from carso.storage.provenance import provenance
 from carso.threats.norms import DEFAULT, threat_of
@@ -125,7 +126,7 @@ def evaluate(
         check_memory(evaluation, min(chunk, len(images)))
         return Request(evaluation, plan, settings, gradient_cosine)
 
-    with torch.random.fork_rng(), as_found(model), as_found(backward or nn.Identity()):
+    with global_generators_kept(), as_found(model), as_found(backward or nn.Identity()):
         if path is not None and path.exists() and not again:
             before = records.read(path)
             asked = request(samples or before["suite"]["samples"])  # measured then, for the same

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from carso.randomness import global_generators_kept
+
 
 class InnerClassifier(NamedTuple):
     """A part of a model that makes scores of images itself."""
@@ -66,7 +68,7 @@ def classifier_within(model: nn.Module, images: Tensor) -> InnerClassifier | Non
     handles = []
     try:
         handles = [part.register_forward_hook(watch(name)) for name, part in parts.items() if name]
-        with torch.no_grad(), torch.random.fork_rng():
+        with torch.no_grad(), global_generators_kept():
             scores = model(images)
     except RuntimeError:  # scripted modules take no hooks
         return None

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from carso.randomness import global_generators_kept
+
 
 class MeanOverDraws(nn.Module):
     """The mean logits of a noisy `model` over `draws` passes of the same images.
@@ -24,7 +26,7 @@ class MeanOverDraws(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if self.seed is None:
             return self.mean(images)
-        with torch.random.fork_rng():
+        with global_generators_kept():
             torch.manual_seed(self.seed)
             return self.mean(images)
 

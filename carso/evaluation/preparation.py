@@ -30,7 +30,7 @@ from carso.evaluation.suites import (
 )
 from carso.evaluation.suites import suite as suite_called
 from carso.machine.limits import check_fits, need_of_an_image
-from carso.randomness import generator, seeded
+from carso.randomness import generator, global_generators_kept, seeded
 from carso.threats.threat import Threat
 
 
@@ -117,7 +117,7 @@ def check_memory(evaluation: Evaluation, chunk: int) -> None:
     def forward(count: int) -> Tensor:
         return cast(Tensor, model(image.repeat(count, 1, 1, 1).requires_grad_(True)))
 
-    with as_found(model), torch.random.fork_rng():
+    with as_found(model), global_generators_kept():
         model.eval()  # a pass must not move batch-norm statistics
         each, base = need_of_an_image(forward)
     if defence is not None:

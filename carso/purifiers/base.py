@@ -11,7 +11,7 @@ from that of the whole batch, and many processes draw what one would.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, Self, cast
+from typing import Any, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 from torch import Generator, Tensor, nn
 
@@ -92,6 +92,27 @@ class TrainablePurifier(Purifier, Protocol):
     def eval(self) -> Self: ...
 
     def requires_grad_(self, requires_grad: bool = True) -> Self: ...
+
+
+@runtime_checkable
+class SummarisingPurifier(TrainablePurifier, Protocol):
+    """A purifier whose candidates are all made from a few features, which can be looked at: where
+    hardening has a guide, it teaches these."""
+
+    @property
+    def summary_size(self) -> int:
+        """How many numbers a summary has."""
+        ...
+
+    def summary(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
+        """The features (B, F) of one candidate per image; none is painted."""
+        ...
+
+    def with_summary(
+        self, activations: Sequence[Tensor], generator: Generator
+    ) -> tuple[Tensor, Tensor]:
+        """`pixel_logits`, and the `summary` of the same candidates, from one pass."""
+        ...
 
 
 def as_module(purifier: Purifier) -> nn.Module:

@@ -56,6 +56,12 @@ class HardeningSettings:
     reconstruct_epochs: float = 0.0
     """Epochs at the start in which it only learns to rebuild clean images: before a new purifier
     can do that, the classifier's word on its candidates is confident nonsense."""
+    guide: float = 0.0
+    """Weight of a linear head on the purifier's summary (the coarsest level of a U-Net), which is
+    attacked and trained along, and dropped in the end; 0: none."""
+    guide_epochs: float = 0.0
+    """Epochs at the start in which only the guide is attacked: its passes make no candidate, and so
+    are cheap. Of the images that fool it, all is learnt from the start."""
     eps_epochs: float = 0.0
     """Epochs after that over which the radius grows from 0, steps along with it; so does sigma."""
     temperature: float = 1.0
@@ -121,6 +127,7 @@ class HardeningSettings:
         check_least(self, 1, "epochs", "attack_steps", "validation_images", "samples")
         check_least(self, 2, "batch_size")
         check_least(self, 0, "reconstruct_epochs", "eps_epochs", "end_epochs", "attack_steps_end")
+        check_least(self, 0, "guide", "guide_epochs")
         check_least(self, 0, "temperature", "weight_decay", "weight_perturbation", "replays")
         check_least(self, 0, "trades_weight", "reconstruction", "features", "spread")
         check_least(self, 0, "patience", "anchor")
@@ -157,6 +164,14 @@ class HardeningSettings:
             check(
                 not self.label_smoothing, key, 'left out with loss = "margin"', self.label_smoothing
             )
+        if self.guide:
+            check(self.loss == "cross-entropy", "loss", '"cross-entropy" with a guide', self.loss)
+            for key in ("replays", "reconstruct_epochs", "features", "spread"):
+                check(not getattr(self, key), key, "left out with a guide", getattr(self, key))
+        guided = bool(self.guide) or not self.guide_epochs
+        check(guided, "guide", "above 0 with guide_epochs", self.guide)
+        noise = self.guide and self.against == "noise"
+        check(not noise, "guide", "left out against noise", self.guide)
         if self.replays:
             for key in ("weight_perturbation", "attack_steps_end", "clean_share"):
                 check(not getattr(self, key), key, "left out with replays", getattr(self, key))

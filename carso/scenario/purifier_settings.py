@@ -50,6 +50,9 @@ class UNetSettings:
     """Channels of noise that enter each level; 0: one candidate, always the same. An attack in
     training that draws once per step does not see through noise, and a purifier can learn to hide
     behind it (the lab log has a case)."""
+    skips: bool = True
+    """Whether the way up sees the way down at each level. They keep detail, and let an attack's
+    detail through as well; without them everything passes the coarsest level."""
 
     def __post_init__(self) -> None:
         check_levels(self.widths, self.blocks)

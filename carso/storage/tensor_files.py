@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def load(path: Path) -> dict[str, Tensor]:
     if path.suffix not in {".pt", ".pth", ".th"}:
         raise CarsoError(f"weights are .safetensors, .pt, .pth or .th files, got {path.name}")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch asks whoever meets an odd file to report it
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises nearly anything
         raise CarsoError(f"{path} is damaged or holds more than weights{code(error)}") from None
     return unwrapped(content, path)

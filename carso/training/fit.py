@@ -33,6 +33,7 @@ from carso.storage.files import check_writable
 from carso.threats.norms import DEFAULT, threat_of
 from carso.threats.threat import Threat
 from carso.training.anchoring import choose
+from carso.training.batch_memory import check_batches
 from carso.training.kept_run import check_display, kept_run, shown_by
 from carso.training.loop import Display, train_in_memory
 from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario
@@ -130,6 +131,7 @@ def fit(
         shape=shape,
     )
     check_fit(frozen, data, layers=layers)
+    check_batches(scenario, frozen, data, place)
     if check_accuracy:
         refuse_chance(frozen, data, place)
     with shown_by(display, quiet=quiet) as bars:
@@ -199,6 +201,7 @@ def harden(
         **settings,
     )
     check_fit(frozen, data, layers=layers)
+    check_batches(chosen, frozen, data, place)
     if check_accuracy:
         refuse_chance(frozen, data, place)
     if start is not None and tuple(start.layers) != tuple(layers):

@@ -31,6 +31,7 @@ from carso.training.accuracies import accuracy
 from carso.training.attack_precision import settled_precision
 from carso.training.classifier_stage import augmented
 from carso.training.epoch_cursor import EpochCursor
+from carso.training.guide import Guided
 from carso.training.hardening_update import HardeningUpdate
 from carso.training.loop import Row
 from carso.training.mixing import cut_mixed
@@ -75,12 +76,18 @@ class HardeningStage(HardeningUpdate):
         self.processes = processes
         synced(as_module(purifier), processes, device)
         self.purifier = purifier.to(device).requires_grad_(True)
-        self.learning = processes.data_parallel(self.purifier, "pixel_logits")
+        self.learning = self.purifier
+        if not hardening.guide:
+            self.learning = processes.data_parallel(self.purifier, "pixel_logits")
         self.averaged = copy.deepcopy(self.purifier).requires_grad_(False).eval()
         self.defence = self.around(classifier, self.purifier, samples=1)
         self.judged = self.around(classifier, self.averaged, samples=hardening.samples)
+        self.guided = self.learning_guided = None
+        if hardening.guide:
+            self.guided = Guided(self.purifier, classes=len(data.classes), seed=seed).to(device)
+            self.learning_guided = processes.data_parallel(self.guided, "painted")
         self.optimiser = RAdam(
-            self.purifier.parameters(), lr=hardening.rate, weight_decay=hardening.weight_decay
+            self.trained.parameters(), lr=hardening.rate, weight_decay=hardening.weight_decay
         )
         self.temperature = hardening.temperature or fitted_temperature(
             classifier, data.validation, device
@@ -208,11 +215,14 @@ class HardeningStage(HardeningUpdate):
             "waited": self.waited,
             "optimiser": self.optimiser.state_dict(),
             "step": self.step,
+            **({} if self.guided is None else {"guide": dict(self.guided.head.state_dict())}),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.purifier.load_state_dict(state["purifier"])
         self.averaged.load_state_dict(state["averaged"])
+        if self.guided is not None:
+            self.guided.head.load_state_dict(state["guide"])
         self.optimiser.load_state_dict(state["optimiser"])
         for key in ("best", "best_accuracy", "waited", "step"):
             setattr(self, key, state[key])

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from carso.attacks.pgd import PGD
 from carso.data import ImageData
+from carso.defence.aggregation import join
 from carso.defence.defence import Carso
 from carso.defence.noisy_labels import noisy
 from carso.distributed.processes import Processes
 from carso.machine.timing import ratio
-from carso.purifiers.base import TrainablePurifier
+from carso.purifiers.base import TrainablePurifier, as_module
 from carso.randomness import SHARE, Share, generator, only
 from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.threat import Threat
 from carso.training.epoch_cursor import batches_in
-from carso.training.losses import disagreement_attack, margin_attack
+from carso.training.guide import Guided
+from carso.training.losses import ascent, disagreement_attack, margin_attack, wrong
 
 MEASURED_IMAGES = 16
 """Of the short attacks that find out which precision is faster."""
@@ -40,6 +42,8 @@ class HardeningAttack:
     """The one that learns."""
     defence: Carso
     """Around it, with one candidate."""
+    guided: Guided | None
+    """The purifier and its guide, where there is one."""
     temperature: float
     precision: str
     step: int
@@ -85,7 +89,7 @@ class HardeningAttack:
         """The images, attacked through a view of the defence as it stands, or under noise."""
         if self.hardening.against == "noise":
             return noisy(images, self.hardening.sigma * self.grown(), source)
-        self.purifier.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
+        self.trained.requires_grad_(False).eval()  # no statistics move, no gradients but pixels'
         settings, threat = self.hardening, self.threat_now()
         scores = self.defence.view(settings.view)
 
@@ -97,6 +101,15 @@ class HardeningAttack:
         size *= settings.attack_steps / steps
         low = self.precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
+            if self.guided is not None:
+                return ascent(
+                    lambda attacked: self.guided_loss(attacked, labels),
+                    images,
+                    threat=threat,
+                    steps=steps,
+                    step_size=size,
+                    generator=source,
+                )
             if settings.loss == "trades":
                 return disagreement_attack(
                     view, images, threat=threat, steps=steps, step_size=size, generator=source
@@ -114,6 +127,26 @@ class HardeningAttack:
             attack = PGD(steps=steps, step_size=size)
             return attack(view, images, labels, threat=threat, generator=source)
 
+    def guided_loss(self, attacked: Tensor, labels: Tensor) -> Tensor:
+        """What an attack climbs where there is a guide: its mistakes, and later those of the whole
+        defence as well."""
+        assert self.guided is not None
+        defence, margin = self.defence, self.hardening.attack_loss == "margin"
+        activations, own = defence.representation.seen(attacked, logits=defence.own_counts)
+        if self.guiding:
+            return wrong(self.guided.told(activations, defence.noise), labels, margin=margin)
+        pixels, told = self.guided.painted(activations, defence.noise)
+        logits = self.over_temperature(defence.final_classifier(pixels.sigmoid()), own)
+        found = wrong(logits, labels, margin=margin)
+        return found + self.hardening.guide * wrong(told, labels, margin=margin)
+
+    def over_temperature(self, logits: Tensor, own: Tensor | None) -> Tensor:
+        """Logits (B, K) of candidates, with the classifier's own on the input where they count,
+        over the temperature."""
+        if own is not None:
+            logits = join(logits, own, self.hardening.anchor)
+        return logits.float() / self.temperature
+
     def low_over_full(self) -> float:
         """The time of a training attack in bfloat16 over that in float32, here and now."""
         images, labels = self.data.train.batch(slice(MEASURED_IMAGES))
@@ -130,6 +163,16 @@ class HardeningAttack:
     def rebuilding(self) -> bool:
         """Whether it still learns nothing but to rebuild clean images."""
         return self.step < self.updates_in(self.hardening.reconstruct_epochs)
+
+    @property
+    def guiding(self) -> bool:
+        """Whether only the guide is attacked as yet."""
+        return self.step < self.updates_in(self.hardening.guide_epochs)
+
+    @property
+    def trained(self) -> nn.Module:
+        """All that learns: the purifier, and its guide."""
+        return as_module(self.purifier) if self.guided is None else self.guided
 
     @property
     def training_threat(self) -> Threat:

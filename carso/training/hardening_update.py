@@ -15,13 +15,13 @@ from torch import Generator, Tensor
 from torch.optim import Optimizer
 
 from carso.classifiers.frozen import Frozen
-from carso.defence.aggregation import join
 from carso.purifiers.base import TrainablePurifier, as_module
 from carso.purifiers.reconstruction import reconstruction_cost
 from carso.training.classifier_stage import average
+from carso.training.guide import Guided
 from carso.training.hardening_attack import HardeningAttack
 from carso.training.loop import FIRST_STEPS
-from carso.training.losses import alikeness, divergence, feature_distance
+from carso.training.losses import alikeness, divergence, feature_distance, wrong
 from carso.training.mixing import leads, mostly
 from carso.training.schedules import one_cycle
 from carso.training.weight_perturbation import Weights, climbed, put_back
@@ -33,6 +33,8 @@ class HardeningUpdate(HardeningAttack):
     final_classifier: Frozen | None
     learning: TrainablePurifier
     """The same as the purifier, for passes whose gradients are those of all processes."""
+    learning_guided: Guided | None
+    """The purifier with its guide, likewise, where there is one."""
     averaged: TrainablePurifier
     optimiser: Optimizer
     first_losses: list[float]
@@ -70,7 +72,7 @@ class HardeningUpdate(HardeningAttack):
     ) -> tuple[Tensor, Tensor]:
         """One update, and the images attacked one step further, both from one forward pass."""
         settings, threat = self.hardening, self.threat_now()
-        self.purifier.requires_grad_(True).train()
+        self.trained.requires_grad_(True).train()
         attacked = attacked.detach().requires_grad_(True)
         with self.processes.autocast(self.device):
             activations, own = self.defence.representation.seen(
@@ -81,10 +83,7 @@ class HardeningUpdate(HardeningAttack):
             joined = None if own is None else leaves[-1]
             logits, cost = self.classified(leaves[: len(activations)], joined, images)
             loss = self.classification_loss(logits, labels)
-        if settings.attack_loss == "margin":
-            climbed = -leads(logits, labels).sum()
-        else:
-            climbed = F.cross_entropy(logits, labels, reduction="sum")
+        climbed = wrong(logits, labels, margin=settings.attack_loss == "margin")
         at_leaves = torch.autograd.grad(climbed, leaves, retain_graph=True)
         found = self.apply(loss, cost, logits.detach(), labels, weight=weight)
         (gradient,) = torch.autograd.grad(outputs, attacked, at_leaves)
@@ -111,7 +110,7 @@ class HardeningUpdate(HardeningAttack):
         self.set_rate()
         with self.processes.autocast(self.device):
             attacked = images if self.rebuilding else self.some_attacked(images, labels, source)
-            self.purifier.requires_grad_(True).train()
+            self.trained.requires_grad_(True).train()
             before = self.at_worst_weights(images, attacked, labels, weight=weight)
             loss, cost, logits = self.loss(images, attacked, labels)
         return self.apply(loss, cost, logits, labels, weight=weight, before=before)
@@ -170,6 +169,8 @@ class HardeningUpdate(HardeningAttack):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of the classification, the mean reconstruction cost, the logits under attack."""
         settings = self.hardening
+        if self.learning_guided is not None:
+            return self.loss_with_guide(images, attacked, labels)
         if settings.loss == "trades":
             both = self.read(torch.cat([images, attacked]))
             logits, cost = self.classified(*both, images.repeat(2, 1, 1, 1))
@@ -179,6 +180,19 @@ class HardeningUpdate(HardeningAttack):
         else:
             logits, cost = self.classified(*self.read(attacked), images)
             loss = self.classification_loss(logits, labels)
+        return loss, cost, logits.detach()
+
+    def loss_with_guide(
+        self, images: Tensor, attacked: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same where there is a guide, which is told by its own mistakes as well."""
+        assert self.learning_guided is not None
+        activations, own = self.read(attacked)
+        pixels, told = self.learning_guided.painted(activations, self.defence.noise)
+        cost = reconstruction_cost(pixels, images).mean()
+        logits = self.over_temperature(self.defence.final_classifier(pixels.sigmoid()), own)
+        loss = self.classification_loss(logits, labels)
+        loss = loss + self.hardening.guide * self.classification_loss(told, labels)
         return loss, cost, logits.detach()
 
     def classification_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -207,8 +221,6 @@ class HardeningUpdate(HardeningAttack):
             seen, logits = defence.representation.with_logits(pixels.sigmoid())
             wanted = defence.representation(clean, gradients=False)
             cost = cost + settings.features * feature_distance(seen, wanted)
-        if not settings.features or self.final_classifier is not None:
-            logits = defence.final_classifier(pixels.sigmoid())
-        if own is not None:
-            logits = join(logits, own, settings.anchor)
-        return logits.float() / self.temperature, cost
+            if self.final_classifier is None:
+                return self.over_temperature(logits, own), cost
+        return self.over_temperature(defence.final_classifier(pixels.sigmoid()), own), cost

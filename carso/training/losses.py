@@ -59,11 +59,19 @@ def margin_attack(
     whose logits are divided by a temperature: that spreads its effort over all other classes."""
 
     def loss(attacked: Tensor) -> Tensor:
-        return -leads(model(attacked), labels).sum()
+        return wrong(model(attacked), labels, margin=True)
 
     return ascent(
         loss, images, threat=threat, steps=steps, step_size=step_size, generator=generator
     )
+
+
+def wrong(logits: Tensor, labels: Tensor, *, margin: bool) -> Tensor:
+    """How wrong the images of a batch are, in all: by the lead of other classes (`margin`), or by
+    the cross-entropy."""
+    if margin:
+        return -leads(logits, labels).sum()
+    return F.cross_entropy(logits, labels, reduction="sum")
 
 
 def ascent(

@@ -22,12 +22,12 @@ from carso.defence.on_disk import in_use, purifier_of
 from carso.defence.representation import check_fit
 from carso.distributed.processes import ALONE, Processes
 from carso.errors import CarsoError
-from carso.machine.limits import check_fits, need_of_an_image
 from carso.purifiers.base import TrainablePurifier
 from carso.scenario.purifier_settings import KINDS
 from carso.scenario.schema import Scenario
 from carso.storage import files
 from carso.training import checkpoint, loop
+from carso.training.batch_memory import check_batches
 from carso.training.given_classifier import identified, keep_given, same_everywhere
 from carso.training.loop import Display
 from carso.training.run_files import anchor, finish, measure
@@ -138,30 +138,6 @@ def train_stages(
     if defence.aggregation == "anchored" and scenario.hardening is not None:
         anchor(folder, defence, scenario, data, device, processes)
     return defence
-
-
-def check_batches(
-    scenario: Scenario,
-    classifier: nn.Module,
-    data: ImageData,
-    device: torch.device,
-    processes: Processes,
-) -> None:
-    """Refuse batches that would not fit in memory: every stage puts them through the classifier
-    with gradients, if nothing else."""
-    if device.type != "cpu":
-        return  # a GPU that is full says so itself, at once
-    stages = (scenario.classifier.training, scenario.purifier.training, scenario.hardening)
-    most = max((stage.batch_size for stage in stages if stage is not None), default=0)
-    image = data.train.batch(slice(1))[0]
-    training = classifier.training
-    classifier.eval()  # batch norm learns nothing from this
-    each, base = need_of_an_image(
-        lambda count: classifier(image.repeat(count, 1, 1, 1).requires_grad_(True))
-    )
-    classifier.train(training)
-    share = -(-min(most, len(data.train)) // processes.world_size)
-    check_fits("images of a batch", share, each, base=base, option="batch_size =")
 
 
 def load_data(scenario: Scenario, root: Path | None, *, download: bool = False) -> ImageData:

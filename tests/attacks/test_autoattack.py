@@ -1,11 +1,13 @@
 """The adapter gives what `pyautoattack` gives; its parts aim, stop and count as they say."""
 
 import logging
+import sys
 from types import SimpleNamespace
 
 import pyautoattack
 import pytest
 import torch
+from pyautoattack.checks import check_dynamic
 from torch import Generator, Tensor, nn
 
 from carso.attacks.apgd import APGD
@@ -148,6 +150,22 @@ def test_standard_on_a_noisy_model_is_warned_of() -> None:
     with listening() as heard:
         attack(Noisy(), x, wrong, threat=Linf(eps=0.001), generator=generator())
     assert any("randomized" in text for text in heard)
+
+
+def test_a_debugger_goes_on_after_the_library_has_traced() -> None:
+    def debugging(*_: object) -> None:
+        pass
+
+    before = sys.gettrace()
+    sys.settrace(debugging)
+    try:
+        with library_calls():
+            check_dynamic(Linear(), images(2))
+            assert sys.gettrace() is not debugging
+        found = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert found is debugging
 
 
 def test_library_calls_are_seeded_by_the_generator_and_undone_after_an_error() -> None:

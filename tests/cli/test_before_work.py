@@ -98,6 +98,8 @@ MISTAKES = [
     ("harden --classifier README.md --norm L7", "there is no norm 'L7'"),
     ("harden --classifier README.md --start nosuch", "no defence 'nosuch'"),
     ("harden --classifier README.md --start none.safetensors", "there is no file none"),
+    ("harden --classifier README.md --sigma 0", "--sigma is a number above 0, got 0"),
+    ("train fashion-certified --sigma nan", "--sigma is a number above 0, got nan"),
     ("harden --classifier README.md --against odd", "--against is attacks or noise"),
     ("train fashion --sigma 0.5 --on nosuch", "unknown data set 'nosuch'"),
     ("reproduce all --records README.md", "cannot write README.md: it is no folder"),

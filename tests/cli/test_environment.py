@@ -17,14 +17,17 @@ SOURCE = Path(carso.__file__).parents[1]
 
 
 def started(
-    *words: str, out: int | None = subprocess.PIPE, **changes: str | None
+    *words: str,
+    out: int | None = subprocess.PIPE,
+    err: int | None = subprocess.PIPE,
+    **changes: str | None,
 ) -> subprocess.CompletedProcess[bytes]:
     """A command in another process, with changes of its environment (None: not set)."""
     table = {**os.environ, "PYTHONPATH": str(SOURCE), **changes}
     environment = {name: value for name, value in table.items() if value is not None}
     command = [sys.executable, "-m", "carso", *words]
     return subprocess.run(
-        command, env=environment, stdout=out, stderr=subprocess.PIPE, timeout=300, check=False
+        command, env=environment, stdout=out, stderr=err, timeout=300, check=False
     )
 
 
@@ -42,6 +45,13 @@ def one_line(result: subprocess.CompletedProcess[bytes], *says: str) -> None:
 def test_a_full_device_as_standard_output_is_one_line(words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         one_line(started(*words, out=full.fileno()), "No space left on device")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("words", [("scenarios",), ("train", "nosuch")])
+def test_where_nothing_can_be_said_the_exit_code_says_it(words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        assert started(*words, out=full.fileno(), err=full.fileno()).returncode == 2
 
 
 def test_a_reader_that_has_seen_enough_is_no_mistake() -> None:

@@ -92,6 +92,22 @@ def runs(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_hardening_with_a_guide_has_the_losses_of_one_process(
+    photos: Path, tmp_path: Path
+) -> None:
+    top, _, _ = mini(photos, name="guided").partition("[purifier]")
+    unet = '[purifier]\nkind = "unet"\nwidths = [4, 8]\nblocks = [0, 1]\nnoise = 0\nskips = false\n'
+    guide = HARDENING.replace("epochs = 1", "epochs = 3\nrate = 0.01\nguide = 1\nguide_epochs = 1")
+    (tmp_path / "guided.toml").write_text(top + unet + guide)
+    losses = []
+    for count in ("1", "2"):
+        words = ("train", "guided.toml", "--run", f"run{count}", "--devices", count)
+        carso(tmp_path, *words, "--oversubscribe")
+        losses.append(files.read_json(tmp_path / f"run{count}" / "hardening.json")["first_losses"])
+    assert len(losses[0]) > 6  # in both phases
+    assert losses[1] == pytest.approx(losses[0], rel=TOLERANCE["hardening"])
+
+
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("other", ["run3", "torchrun", "nodes"])
 def test_many_processes_have_the_losses_of_one(runs: Path, other: str, stage: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import carso
+from carso import data
 from carso.errors import CarsoError
 from carso.evaluation.record import read
 
@@ -23,6 +24,9 @@ class Bright(nn.Module):
         if self.how == "no_grad":
             with torch.no_grad():
                 return self.scores(images)
+        if self.how == "inference":
+            with torch.inference_mode():
+                return self.scores(images)
         label = self.scores(images).argmax(dim=1)
         return label if self.how == "labels" else nn.functional.one_hot(label, 2)
 
@@ -37,7 +41,7 @@ def evaluated(how: str, **settings: Any) -> dict[str, Any]:
     return carso.evaluate(Bright(how), images, labels, eps=0.1, **settings)
 
 
-@pytest.mark.parametrize("how", ["no_grad", "one-hot", "labels"])
+@pytest.mark.parametrize("how", ["no_grad", "inference", "one-hot", "labels"])
 def test_it_is_asked_instead(how: str, tmp_path: Path) -> None:
     record = evaluated(how, suite="quick", out=tmp_path / "record.json")
     assert record["subject"]["gradients"] is False
@@ -66,3 +70,23 @@ def test_a_scripted_classifier_is_evaluated() -> None:
     net = torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(16, 4)))
     images, labels = torch.rand(2, 1, 4, 4), torch.tensor([0, 1])
     assert carso.evaluate(net, images, labels, eps=0.1, suite="quick")["data"]["count"] == 2
+
+
+@pytest.mark.parametrize("how", ["no_grad", "inference", "one-hot"])
+def test_no_purifier_is_trained_around_one(how: str) -> None:
+    pixels = torch.arange(640).remainder(256).to(torch.uint8).view(40, 1, 4, 4)
+    images = data.from_tensors(pixels, torch.arange(40) % 2)
+    net = nn.Sequential(nn.Identity(), Bright(how))
+    for train in (carso.fit, carso.harden):
+        with pytest.raises(CarsoError, match="no gradient, and a purifier is trained by it"):
+            train(net, images, layers=["0"], eps=0.1, check_accuracy=False)
+
+
+def test_a_program_of_torch_export_is_one_line() -> None:
+    images, labels = torch.rand(2, 1, 4, 4), torch.tensor([0, 1])
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+    program = torch.export.export(net, (images,)).module()
+    with pytest.raises(CarsoError, match=r"a program of torch\.export"):
+        carso.evaluate(program, images, labels, eps=0.1)
+    with pytest.raises(CarsoError, match=r"a program of torch\.export"):
+        carso.certify(program, images, labels, sigma=0.1)

@@ -1,13 +1,15 @@
 """What would be too much for this machine is refused before it begins, with what would do."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from support import fails
+from support import fails, mini, write_photos
 from torch import nn
 
 import carso
+from carso import data
 from carso.data.pictures import PictureFormat, decode
 from carso.distributed.launchers import check_launch
 from carso.errors import CarsoError
@@ -83,6 +85,29 @@ def test_an_evaluation_that_does_not_fit_is_refused_before_it_begins(
     images, labels = torch.rand(90, 1, 8, 8), torch.arange(90) % 3
     with pytest.raises(CarsoError, match=r"90 images attacked at once .*--chunk \d+ would do"):
         carso.evaluate(model, images, labels, eps=0.1, suite="standard")
+
+
+@pytest.mark.parametrize("train", [carso.fit, carso.harden])
+def test_a_batch_that_does_not_fit_is_refused_before_training(
+    train: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4096), nn.Tanh(), nn.Linear(4096, 2))
+    pixels = torch.randint(0, 256, (400, 1, 8, 8), dtype=torch.uint8)
+    images = data.from_tensors(pixels, torch.arange(400) % 2)
+    monkeypatch.setattr(limits, "free_memory", lambda: 2_000_000)
+    with pytest.raises(CarsoError, match=r"images of a batch need .*batch_size = \d+ would do"):
+        train(model, images, layers=["1"], eps=0.1, batch_size=256, check_accuracy=False)
+
+
+def test_a_scenario_whose_batch_does_not_fit_is_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = tmp_path / "mini.toml"
+    scenario.write_text(mini(write_photos(tmp_path / "photos")))
+    monkeypatch.setattr(limits, "free_memory", lambda: 500_000)
+    words = ("train", scenario, "--run", tmp_path / "run", "--quiet")
+    fails(capsys, *words, says=["images of a batch need about", "would do"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_images_that_do_not_fit_are_refused_before_they_are_decoded(

@@ -216,3 +216,29 @@ def test_a_level_costs_its_blocks() -> None:
     coarse = 2 * (9 * 6 * 6 + 2 * 6)
     assert parameters(2, 1) - parameters(1, 1) == 2 * fine  # down and up
     assert parameters(1, 2) - parameters(1, 1) == coarse
+
+
+def test_without_skips_only_the_coarsest_level_is_seen_on_the_way_up(eye: Eye) -> None:
+    torch.manual_seed(0)
+    entries = [
+        torch.rand(2, width, *size)
+        for width, size in zip(WIDTHS, level_sizes((8, 8), 3), strict=True)
+    ]
+    for skips in (True, False):
+        network = UNet(1, widths=WIDTHS, blocks=BLOCKS, skips=skips).eval()
+        found = network.down(entries)
+        other = [torch.zeros_like(level) for level in found[:-1]]
+        assert torch.equal(network.up(found), network.up([*other, found[-1]])) is not skips
+        assert torch.equal(network(entries), network.up(found))
+
+
+def test_a_summary_belongs_to_the_candidate_of_the_same_noise(
+    eye: Eye, purifier: UNetPurifier
+) -> None:
+    activations = eye(torch.rand(2, 1, 28, 28))
+    purifier.eval()
+    pixels, summary = purifier.with_summary(activations, seeded(3))
+    torch.testing.assert_close(pixels, purifier.pixel_logits(activations, seeded(3)))
+    torch.testing.assert_close(summary, purifier.summary(activations, seeded(3)))
+    assert summary.shape == (2, purifier.summary_size)
+    assert not torch.equal(summary, purifier.summary(activations, seeded(4)))

@@ -38,10 +38,12 @@ class UNet(nn.Module):
         widths: Sequence[int],
         blocks: Sequence[int],
         norm: Norm = nn.BatchNorm2d,
+        skips: bool = True,
     ) -> None:
         """`widths` are the channels of each level, `blocks` its residual blocks on the way down and
-        again on the way up."""
+        again on the way up. Without `skips` the way up knows the coarsest level alone."""
         super().__init__()
+        self.skips = skips
         stack = partial(residuals, norm=norm)
         pairs = list(pairwise(widths))
         self.encoders = nn.ModuleList(map(stack, widths, blocks))
@@ -58,17 +60,26 @@ class UNet(nn.Module):
     def forward(self, entries: Sequence[Tensor]) -> Tensor:
         """`entries` are features (B, width, h, w) of each level, the finest first; the result is
         an image (B, C, H, W) before any sigmoid."""
-        skips: list[Tensor] = []
+        return self.up(self.down(entries))
+
+    def down(self, entries: Sequence[Tensor]) -> list[Tensor]:
+        """The features of every level on the way down, the finest first."""
+        found: list[Tensor] = []
         x = entries[0]
         for level, encoder in enumerate(self.encoders):
             if level:
                 x = self.downs[level - 1](x) + entries[level]
             x = encoder(x)
-            skips.append(x)
+            found.append(x)
+        return found
+
+    def up(self, found: Sequence[Tensor]) -> Tensor:
+        """The image before any sigmoid, from what `down` gave."""
+        x = found[-1]
         for level in reversed(range(len(self.decoders))):
             # The 1x1 convolution comes before the resizing, where it has less to do.
-            x = F.interpolate(self.ups[level](x), size=skips[level].shape[2:], mode="nearest")
-            x = self.decoders[level](x + skips[level])
+            x = F.interpolate(self.ups[level](x), size=found[level].shape[2:], mode="nearest")
+            x = self.decoders[level](x + found[level] if self.skips else x)
         return self.last(x)  # type: ignore[no-any-return]
 
 

@@ -31,17 +31,18 @@ class UNetPurifier(ActivationReader):
         widths: Sequence[int] = (16, 32, 64, 96),
         blocks: Sequence[int] = (1, 2, 2, 2),
         noise: int = 4,
+        skips: bool = True,
     ) -> None:
         """`widths` are the channels of each level, `blocks` the residual blocks of each on the way
         down and again on the way up, `noise` its channels of noise; with none, all candidates of an
-        image are the same."""
+        image are the same. `skips` join the way up to the way down at each level."""
         super().__init__(image_shape, layers=layers, shapes=shapes, widths=widths, blocks=blocks)
         self.noise_channels = noise
         noises = [nn.Conv2d(noise, width, 1, bias=False) for width in self.widths if noise]
         for project in noises:
             nn.init.normal_(project.weight, std=0.1)  # small: noise is no substitute for sight
         self.noises = nn.ModuleList(noises)
-        self.network = UNet(self.channels, widths=self.widths, blocks=blocks)
+        self.network = UNet(self.channels, widths=self.widths, blocks=blocks, skips=skips)
         # On a CPU a step of training is a fifth faster with its channels last.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -51,8 +52,12 @@ class UNetPurifier(ActivationReader):
 
     def decode(self, entries: Sequence[Tensor], noise: Tensor) -> Tensor:
         """Candidates (B, C, H, W) before the sigmoid, from features and a row of noise each."""
+        return self.network(self.with_noise(entries, noise))  # type: ignore[no-any-return]
+
+    def with_noise(self, entries: Sequence[Tensor], noise: Tensor) -> Sequence[Tensor]:
+        """The features of each level, and the part of the row of noise that belongs there."""
         if not self.noise_channels:
-            return self.network(entries)  # type: ignore[no-any-return]
+            return entries
         noisy, start = [], 0
         for entry, project in zip(entries, self.noises, strict=True):
             size = entry.shape[2:]
@@ -60,7 +65,28 @@ class UNetPurifier(ActivationReader):
             level = noise[:, start:end].reshape(noise.shape[0], self.noise_channels, *size)
             noisy.append(entry + project(level))
             start = end
-        return self.network(noisy)  # type: ignore[no-any-return]
+        return noisy
+
+    @property
+    def summary_size(self) -> int:
+        """How many numbers a summary has."""
+        return self.widths[-1]
+
+    def summary(self, activations: Sequence[Tensor], generator: Generator) -> Tensor:
+        """What the coarsest level holds of each image, (B, F): nothing is painted for it."""
+        return self.reached(activations, generator)[-1].float().mean(dim=(2, 3))
+
+    def with_summary(
+        self, activations: Sequence[Tensor], generator: Generator
+    ) -> tuple[Tensor, Tensor]:
+        """`pixel_logits` and `summary` of the same candidates, from one pass."""
+        found = self.reached(activations, generator)
+        return self.network.up(found).float(), found[-1].float().mean(dim=(2, 3))
+
+    def reached(self, activations: Sequence[Tensor], generator: Generator) -> list[Tensor]:
+        """The features of every level on the way down, with the noise of one candidate."""
+        entries = self.enter(activations)
+        return self.network.down(self.with_noise(entries, self.draw(entries, 1, generator)[0]))
 
     def loss(
         self,
