@@ -31,6 +31,11 @@ GROUPS = {
         "fashion-retrofit-unet-adaptive",
         "fashion-retrofit-unet-baseline-adaptive",
     ),
+    "around a network that others trained with a proof (Wong and Kolter), anchored": (
+        "convex-anchored-unet-bare-adaptive",
+        "convex-anchored-unet-adaptive",
+        "convex-anchored-unet-baseline-adaptive",
+    ),
     "around a small classifier of CIFAR-10": (
         "cifar10-small-bare-adaptive",
         "cifar10-small-bare-standard",
@@ -48,6 +53,7 @@ BASELINES = {
     "fashion-baseline-adaptive": "fashion-hardened-adaptive",
     "fashion-retrofit-baseline-adaptive": "fashion-retrofit-adaptive",
     "fashion-retrofit-unet-baseline-adaptive": "fashion-retrofit-unet-adaptive",
+    "convex-anchored-unet-baseline-adaptive": "convex-anchored-unet-adaptive",
     "cifar10-small-baseline-adaptive": "cifar10-small-hardened-adaptive",
     "cifar10-resnet20-retrofit-baseline-adaptive": "cifar10-resnet20-retrofit-adaptive",
 }

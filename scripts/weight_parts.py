@@ -11,6 +11,7 @@ from records import FASHION, RESULTS, WEIGHTS, record, table
 
 UNET = "fashion-retrofit-unet"
 CERTIFIED = "fashion-certified"
+CONVEX = "convex-anchored-unet"
 
 
 def accuracies() -> str:
@@ -102,7 +103,10 @@ def subset() -> str:
 WEIGHT_PARTS = {
     "accuracies": accuracies,
     "provenance": provenance,
-    **{f"provenance-{name}": partial(provenance, name) for name in (*HARDENED, UNET, CERTIFIED)},
+    **{
+        f"provenance-{name}": partial(provenance, name)
+        for name in (*HARDENED, UNET, CERTIFIED, CONVEX)
+    },
     "history": history,
     "lab-purifier": lab_purifier,
     "subset": subset,
