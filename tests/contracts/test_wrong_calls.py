@@ -131,7 +131,7 @@ def scripted() -> nn.Module:
 
 
 VALUE: list[tuple[str, Callable[[Any], Any], str]] = [
-    ("load nothing", load(""), "no defence"),
+    ("load nothing", load(""), "name is an empty path"),
     ("load unknown", load("fasion"), "no defence 'fasion'"),
     ("load samples 0", load(samples=0), "samples must be at least 1"),
     ("load aggregation", load(aggregation="mean"), "there is no aggregation 'mean'"),
