@@ -12,6 +12,7 @@ from records import FASHION, RESULTS, WEIGHTS, record, table
 UNET = "fashion-retrofit-unet"
 CERTIFIED = "fashion-certified"
 CONVEX = "convex-anchored-unet"
+RESNET20 = "cifar10-resnet20-retrofit"
 
 
 def accuracies() -> str:
@@ -105,7 +106,7 @@ WEIGHT_PARTS = {
     "provenance": provenance,
     **{
         f"provenance-{name}": partial(provenance, name)
-        for name in (*HARDENED, UNET, CERTIFIED, CONVEX)
+        for name in (*HARDENED, UNET, CERTIFIED, CONVEX, RESNET20)
     },
     "history": history,
     "lab-purifier": lab_purifier,
