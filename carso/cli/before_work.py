@@ -94,7 +94,12 @@ def check_start(name: str) -> None:
         if Path(name).suffix:
             check_files("--start", [Path(name)])
         else:
-            check_defence(name)
+            try:
+                check_defence(name)
+            except CarsoError as error:
+                raise CarsoError(
+                    f"--start is neither of {STARTS} nor a file, and {error}"
+                ) from None
 
 
 def check_sigma(sigma: float | None) -> None:
@@ -119,7 +124,7 @@ def check_attacks(suite: str, attacks: Iterable[str]) -> None:
     """Refuse attacks that a suite does not have."""
     for name in attacks:
         if suite in SUITE_NAMES:
-            refuse_attack(suite, name)
+            refuse_attack(suite, name, SUITE_NAMES[suite])
 
 
 def check_split(split: str) -> None:

@@ -3,6 +3,8 @@ refused before torch is imported. A test holds them to the suites."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from carso.errors import CarsoError
 
 SINGLE_NAMES = ("transfer", "randaa", "randaa-released", "pgd-eot", "square", "autoattack")
@@ -57,9 +59,9 @@ SUITE_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def refuse_attack(suite: str, wanted: str) -> None:
-    """One line for an attack that a suite does not have."""
-    every = dict.fromkeys([*SINGLE_NAMES, *SUITE_NAMES[suite]])
+def refuse_attack(suite: str, wanted: str, known: Iterable[str]) -> None:
+    """One line for an attack that is not among the `known` ones of a suite."""
+    every = dict.fromkeys([*SINGLE_NAMES, *known])
     if wanted not in every:
         more = ", and more with --suite adaptive or full" if suite == "quick" else ""
         raise CarsoError(

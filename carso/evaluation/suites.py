@@ -192,7 +192,7 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         elif wanted in SINGLE:
             chosen.append(SINGLE[wanted](seed, samples))
         else:
-            refuse_attack(name, wanted)
+            refuse_attack(name, wanted, known)
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
 
 

@@ -210,7 +210,7 @@ def test_another_norm_is_hardened_in_and_needs_its_eps(
     words = ("harden", place / "mini.toml", "--classifier", place / "own.py", "--layers", "0,3")
     words = (*words, "--run", tmp_path / "run", "--epochs", "1", "--norm")
     fails(capsys, *words, "L2", says=["--norm L2 needs an --eps: 0.1 is meant in Linf"])
-    fails(capsys, *words, "L3", "--eps", "1", says=["norm must be one of Linf, L2, got 'L3'"])
+    fails(capsys, *words, "L3", "--eps", "1", says=["there is no norm 'L3'; there are Linf, L2"])
     assert not (tmp_path / "run").exists()
     code, _, err = run(capsys, *words, "L2", "--eps", "1.5")
     assert code == 0, err
