@@ -6,7 +6,6 @@ A process of its own runs it: the device's name is torch's for as long as a proc
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import traceback
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from pretended_device import pretended, set_up
+from pretended_device import pretended, report, set_up
 from torch import Tensor
 
 import carso
@@ -173,7 +172,7 @@ def main() -> None:
                 found[name] = "works"
             except Exception:
                 found[name] = traceback.format_exc(limit=-6)
-    print(json.dumps({"steps": found, "warnings": [str(one.message) for one in heard]}))
+    report({"steps": found, "warnings": [str(one.message) for one in heard]})
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def test_nothing_is_said_of_devices_that_are_not_used(found: dict[str, Any]) -> 
 
 
 MISTAKES = """
-import json, torch
-from pretended_device import pretended, set_up
+import torch
+from pretended_device import pretended, report, set_up
 
 def outcome(mistake):
     try:
@@ -64,7 +64,7 @@ with pretended() as device:
     own = torch.Generator()
     weight = there.clone().requires_grad_(True)
     (weight * there + torch.tensor(2.0)).sum().backward()
-    print(json.dumps({
+    report({
         "sum": outcome(lambda: there + here),
         "cat": outcome(lambda: torch.cat([there, here])),
         "into the CPU": outcome(lambda: here.add_(there)),
@@ -77,7 +77,7 @@ with pretended() as device:
         "index": outcome(lambda: there[torch.tensor([0])]),
         "gradient": str(weight.grad.device),
         "back": there.cpu().tolist(),
-    }))
+    })
 """
 
 
