@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 import carso
 from carso import data
 from carso.defence.on_disk import Deployed
+from carso.defence.shipped import names
 from carso.export.export_files import export_defence
 from carso.randomness import given_noise
 
@@ -98,3 +99,12 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(carso.CarsoError, match="majority-vote"):
         export_defence(vote, "onnx", tmp_path / "vote.onnx")
     assert list(tmp_path.iterdir()) == [record]
+
+
+def test_the_figures_of_every_shipped_defence_are_recorded() -> None:
+    """`python scripts/record_exports.py docs/results/exports.json --weights FOLDER` makes them."""
+    found = json.loads((PAGE.parent / "results" / "exports.json").read_text(encoding="utf-8"))
+    assert set(found["defences"]) == set(names())
+    for one in found["defences"].values():
+        assert one["same_labels"] == found["images"] == IMAGES
+        assert one["largest_difference"] < 1e-4
