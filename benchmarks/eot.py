@@ -1,8 +1,8 @@
 """What a gradient over 20 draws of the defence's noise costs, and the memory that it takes.
 
-Three ways, measured in turns: one representation pass shared by all draws (`view(draws=20)`), 20
-separate passes, and the loop inside `pyautoattack` (`eot_iter=20`). A draw is either one candidate
-(what the adaptive attacks take) or the defence's own number of candidates.
+Three ways, measured in turns: one representation pass shared by all draws
+(`View.gradient_over_draws`), 20 separate passes, and `pyautoattack`'s loop (`eot_iter=20`).
+All sum the same losses. A draw is one candidate, or the defence's own number of them.
 
     python benchmarks/eot.py [--batch 16] [--draws 20]
 """
@@ -12,14 +12,15 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
+from functools import partial
 
-import torch
 import torch.nn.functional as F
 from measuring import asked, in_own_process, memory_growth
 from pyautoattack.autopgd_base import APGDAttack
 
 import carso
 from carso import data
+from carso.machine.many_draws import sum_of_gradients
 from carso.machine.timing import seconds
 
 WAYS = ("shared", "separate", "pyautoattack")
@@ -29,19 +30,13 @@ def actions(batch: int, draws: int, samples: int) -> dict[str, Callable[[], obje
     """One step of an attack, three ways."""
     defence = carso.load("fashion")
     images, labels = data.load("fashion-embedded").test.balanced(batch).batch(slice(None))
-    shared = defence.view("mean-logits", draws=draws, samples=samples)
     single = defence.view("mean-logits", samples=samples)
-
-    def gradient(model: torch.nn.Module) -> torch.Tensor:
-        point = images.clone().requires_grad_(True)
-        loss = F.cross_entropy(model(point), labels, reduction="sum")
-        return torch.autograd.grad(loss, point)[0]
-
+    loss = partial(F.cross_entropy, target=labels, reduction="sum")
     attack = APGDAttack(single, n_iter=1, eps=0.1, eot_iter=draws, device="cpu")
     attack.init_hyperparam(images)
     return {
-        "shared": lambda: gradient(shared),
-        "separate": lambda: sum(gradient(single) for _ in range(draws)),
+        "shared": lambda: single.gradient_over_draws(images, loss, draws),
+        "separate": lambda: sum_of_gradients(single, images, loss, draws),
         "pyautoattack": lambda: attack.attack_single_run(images, labels),  # two such gradients
     }
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from carso.attacks.attack import AttackFacts, Model, NamedByFields, verified
 from carso.errors import CarsoError
+from carso.machine.many_draws import gradient_over_draws
 from carso.threats.threat import Threat
 
 
@@ -68,23 +70,38 @@ class PGD(NamedByFields):
             raise CarsoError(
                 f"step_size in Linf is at most 1, a pixel's range, got {self.step_size}"
             )
-        adversarial = start
-        for _ in range(self.steps):
-            gradient = cross_entropy_gradient(model, adversarial, labels)
-            for _ in range(self.eot - 1):
-                gradient += cross_entropy_gradient(model, adversarial, labels)
-            step = threat.ascend(gradient, self.step_size)
-            adversarial = threat.project(adversarial + step, images)
-        return verified(adversarial, images, threat)
+
+        def gradient(attacked: Tensor) -> Tensor:
+            return cross_entropy_gradient(model, attacked, labels, draws=self.eot)
+
+        return ascent(
+            gradient, start, images, threat=threat, steps=self.steps, step_size=self.step_size
+        )
 
 
-def cross_entropy_gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """The gradient of the summed cross-entropy with respect to the images.
+def ascent(
+    gradient: Callable[[Tensor], Tensor],
+    start: Tensor,
+    images: Tensor,
+    *,
+    threat: Threat,
+    steps: int,
+    step_size: float,
+) -> Tensor:
+    """The end of so many steps along a gradient, from a start in the ball around `images`."""
+    attacked = start
+    for _ in range(steps):
+        step = threat.ascend(gradient(attacked), step_size)
+        attacked = threat.project(attacked + step, images)
+    return verified(attacked, images, threat)
+
+
+def cross_entropy_gradient(
+    model: Model, images: Tensor, labels: Tensor, *, draws: int = 1
+) -> Tensor:
+    """The gradient of the summed cross-entropy with respect to the images, over so many draws.
 
     The sum keeps the gradient of an image independent of its batch.
     """
-    images = images.detach().requires_grad_(True)
-    with torch.enable_grad():
-        loss = F.cross_entropy(model(images), labels, reduction="sum")
-    (gradient,) = torch.autograd.grad(loss, images)
-    return gradient
+    loss = partial(F.cross_entropy, target=labels, reduction="sum")
+    return gradient_over_draws(model, images, loss, draws)

@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from carso.machine.many_draws import Loss, OverDraws, sum_of_gradients
 from carso.threats.threat import Threat
 
 KINDS = ("images", "nan", "infinite", "zero")
@@ -57,18 +58,36 @@ class Probe(nn.Module):
         if torch.is_grad_enabled() and images.requires_grad:
             images = cast(Tensor, Watch.apply(images, self))  # type: ignore[no-untyped-call]
         scores: Tensor = self.model(images)
-        self.outputs += len(scores)
-        self.not_finite += int((~scores.detach().isfinite()).any(dim=1).sum())
-        if self.fooled is not None:
-            self.fooled.saw(images.detach(), scores.detach())
+        self.answered(images.detach(), scores.detach())
         return scores
 
-    def saw(self, gradient: Tensor) -> None:
-        """Enter the gradient of one pass."""
-        self.backwards += len(gradient)
+    def answered(self, images: Tensor, scores: Tensor) -> None:
+        """Enter the scores of one pass."""
+        self.outputs += len(scores)
+        self.not_finite += int((~scores.isfinite()).any(dim=1).sum())
+        if self.fooled is not None:
+            self.fooled.saw(images, scores)
+
+    def gradient_over_draws(self, images: Tensor, loss: Loss, draws: int) -> Tensor:
+        """That of the model, entered as so many passes."""
+        if not isinstance(self.model, OverDraws):
+            return sum_of_gradients(self, images, loss, draws)
+
+        def watched(scores: Tensor) -> Tensor:
+            self.forwards += len(scores)
+            self.answered(images.detach(), scores.detach())
+            return loss(scores)
+
+        gradient = self.model.gradient_over_draws(images, watched, draws)
+        self.saw(gradient, passes=draws)
+        return gradient
+
+    def saw(self, gradient: Tensor, *, passes: int = 1) -> None:
+        """Enter the gradient of one pass, or the sum of some."""
+        self.backwards += passes * len(gradient)
         if self.collected is not None and self.collected.shape == gradient.shape:
             gradient = self.collected + gradient
-        self.passes += 1
+        self.passes += passes
         if self.passes % self.eot:
             self.collected = gradient
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -10,12 +11,15 @@ from torch.autograd.function import once_differentiable
 
 from carso.arguments import whole
 from carso.defence.aggregation import Reduction, view
+from carso.machine.many_draws import Loss, sum_of_gradients
 from carso.purifiers.checks import check_candidates
 from carso.randomness import only
 
 if TYPE_CHECKING:
     from carso.defence.defence import Carso
 
+CANDIDATES_AT_ONCE = 128
+"""In gradients over many draws. On a CPU more of them take longer each, and more memory."""
 SATURATING = ("log-prob", "released")
 """Views whose gradient is exactly zero or NaN on most images, so that skipping those pays."""
 
@@ -57,6 +61,40 @@ class View(nn.Module):
             self.defence.check(images)
             return cast(Tensor, Frugal.apply(images, self))  # type: ignore[no-untyped-call]
         return self.defence.scores(images, self.reduction, self.samples)
+
+    def gradient_over_draws(self, images: Tensor, loss: Loss, draws: int) -> Tensor:
+        """The sum, over so many draws, of the gradients of a loss at `images`; from one pass
+        through the representation, and in the memory of a few draws."""
+        self.defence.check(images)
+        point, own_counts = images.detach().requires_grad_(True), self.defence.own_counts
+        with torch.enable_grad():
+            activations, own = self.defence.representation.seen(point, logits=own_counts)
+        seen = [*activations, *([] if own is None else [own])]
+        apart = self.fixed is not None or self.frugal or self.defence.max_batch is not None
+        if apart or not all(one.requires_grad for one in seen):
+            return sum_of_gradients(self, images, loss, draws)
+        found = [torch.zeros_like(one) for one in seen]
+        at_once = max(1, CANDIDATES_AT_ONCE // (len(images) * self.samples))
+        for first in range(0, draws, at_once):
+            leaves = [one.detach().requires_grad_(True) for one in seen]
+            count = min(at_once, draws - first)
+            with torch.enable_grad():
+                parts = self.of_draws(leaves[: len(activations)], leaves[len(activations) :], count)
+                lost = torch.stack([loss(scores) for scores in parts]).sum()
+            gradients = torch.autograd.grad(lost, leaves, materialize_grads=True)
+            for total, part in zip(found, gradients, strict=True):
+                total += part
+        return torch.autograd.grad(seen, point, found)[0]
+
+    def of_draws(
+        self, activations: Sequence[Tensor], own: Sequence[Tensor], draws: int
+    ) -> list[Tensor]:
+        """Scores (B, K) of so many draws, from the activations and the classifier's `own` logits
+        where they count."""
+        defence, samples = self.defence, draws * self.samples
+        candidates = defence.purifier.sample(activations, samples, defence.noise)
+        logits = defence.classify(candidates, own[0] if own else None)
+        return [self.reduction(part) for part in logits.chunk(draws)]
 
 
 def averaged(reduction: Reduction, draws: int) -> Reduction:

@@ -20,7 +20,7 @@ from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.threat import Threat
 from carso.training.epoch_cursor import batches_in
 from carso.training.guide import Guided
-from carso.training.losses import ascent, disagreement_attack, margin_attack, wrong
+from carso.training.losses import climb, disagreement_attack, margin_attack, wrong
 
 MEASURED_IMAGES = 16
 """Of the short attacks that find out which precision is faster."""
@@ -102,7 +102,7 @@ class HardeningAttack:
         low = self.precision == "bfloat16" or torch.is_autocast_enabled(self.device.type)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=low):
             if self.guided is not None:
-                return ascent(
+                return climb(
                     lambda attacked: self.guided_loss(attacked, labels),
                     images,
                     threat=threat,
@@ -136,9 +136,12 @@ class HardeningAttack:
         if self.guiding:
             return wrong(self.guided.told(activations, defence.noise), labels, margin=margin)
         pixels, told = self.guided.painted(activations, defence.noise)
-        logits = self.over_temperature(defence.final_classifier(pixels.sigmoid()), own)
-        found = wrong(logits, labels, margin=margin)
+        found = wrong(self.candidate_logits(pixels, own), labels, margin=margin)
         return found + self.hardening.guide * wrong(told, labels, margin=margin)
+
+    def candidate_logits(self, pixels: Tensor, own: Tensor | None) -> Tensor:
+        """What the final classifier says of candidates, given before their sigmoid."""
+        return self.over_temperature(self.defence.final_classifier(pixels.sigmoid()), own)
 
     def over_temperature(self, logits: Tensor, own: Tensor | None) -> Tensor:
         """Logits (B, K) of candidates, with the classifier's own on the input where they count,

@@ -190,7 +190,7 @@ class HardeningUpdate(HardeningAttack):
         activations, own = self.read(attacked)
         pixels, told = self.learning_guided.painted(activations, self.defence.noise)
         cost = reconstruction_cost(pixels, images).mean()
-        logits = self.over_temperature(self.defence.final_classifier(pixels.sigmoid()), own)
+        logits = self.candidate_logits(pixels, own)
         loss = self.classification_loss(logits, labels)
         loss = loss + self.hardening.guide * self.classification_loss(told, labels)
         return loss, cost, logits.detach()
@@ -223,4 +223,4 @@ class HardeningUpdate(HardeningAttack):
             cost = cost + settings.features * feature_distance(seen, wanted)
             if self.final_classifier is None:
                 return self.over_temperature(logits, own), cost
-        return self.over_temperature(defence.final_classifier(pixels.sigmoid()), own), cost
+        return self.candidate_logits(pixels, own), cost

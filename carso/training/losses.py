@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from carso.attacks.attack import Model, verified
+from carso.attacks.attack import Model
+from carso.attacks.pgd import ascent
 from carso.threats.threat import Threat
 from carso.training.mixing import leads
 
@@ -40,9 +41,7 @@ def disagreement_attack(
     def loss(attacked: Tensor) -> Tensor:
         return divergence(clean, model(attacked))
 
-    return ascent(
-        loss, images, threat=threat, steps=steps, step_size=step_size, generator=generator
-    )
+    return climb(loss, images, threat=threat, steps=steps, step_size=step_size, generator=generator)
 
 
 def margin_attack(
@@ -61,9 +60,7 @@ def margin_attack(
     def loss(attacked: Tensor) -> Tensor:
         return wrong(model(attacked), labels, margin=True)
 
-    return ascent(
-        loss, images, threat=threat, steps=steps, step_size=step_size, generator=generator
-    )
+    return climb(loss, images, threat=threat, steps=steps, step_size=step_size, generator=generator)
 
 
 def wrong(logits: Tensor, labels: Tensor, *, margin: bool) -> Tensor:
@@ -74,7 +71,7 @@ def wrong(logits: Tensor, labels: Tensor, *, margin: bool) -> Tensor:
     return F.cross_entropy(logits, labels, reduction="sum")
 
 
-def ascent(
+def climb(
     loss: Callable[[Tensor], Tensor],
     images: Tensor,
     *,
@@ -84,13 +81,14 @@ def ascent(
     generator: Generator,
 ) -> Tensor:
     """The images after some steps up a loss, from a random start in the ball."""
-    attacked = threat.random_start(images, generator)
-    for _ in range(steps):
-        attacked.requires_grad_(True)
-        (gradient,) = torch.autograd.grad(loss(attacked), attacked)
-        step = threat.ascend(gradient, step_size)
-        attacked = threat.project(attacked.detach() + step, images)
-    return verified(attacked, images, threat)
+
+    def gradient(attacked: Tensor) -> Tensor:
+        attacked = attacked.detach().requires_grad_(True)
+        (found,) = torch.autograd.grad(loss(attacked), attacked)
+        return found
+
+    start = threat.random_start(images, generator)
+    return ascent(gradient, start, images, threat=threat, steps=steps, step_size=step_size)
 
 
 def feature_distance(seen: list[Tensor], wanted: list[Tensor]) -> Tensor:

@@ -1,79 +1,25 @@
 """Views: many draws from one representation, fixed noise, and gradients without needless work."""
 
 import math
-from collections import OrderedDict
-from collections.abc import Sequence
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from noisy_defence import CLASSES, NAMES, SAMPLES, SHAPE, classifier, defence, images
+from torch import Tensor
 
-from carso.defence.aggregation import VIEWS, view
+from carso.defence.aggregation import view
 from carso.defence.around import purifier_around
 from carso.defence.defence import Carso
 from carso.defence.view import SATURATING, View, averaged
 from carso.errors import CarsoError
-from carso.randomness import Share, normal, shared
-
-SHAPE = (1, 8, 8)
-CLASSES = 4
-SAMPLES = 4
-NAMES = (*VIEWS, "log-prob")
-
-
-def images(count: int = 6, seed: int = 1) -> Tensor:
-    return torch.rand(count, *SHAPE, generator=Generator().manual_seed(seed))
+from carso.randomness import Share, shared
 
 
 def mixed() -> Tensor:
     """From black to bright: the logits of a bright image are ten times as far apart."""
     brightness = torch.tensor([0.02, 0.05, 0.1, 0.2, 0.6, 0.8, 1.0, 1.0])
     return images(8) * brightness.view(-1, 1, 1, 1)
-
-
-class Gaussian:
-    """A purifier that adds noise to the image itself, which the classifier's first layer shows."""
-
-    layers = ("see",)
-    image_shape = None
-
-    def sample(self, activations: Sequence[Tensor], samples: int, generator: Generator) -> Tensor:
-        (images,) = activations
-        noise = normal((len(images), samples, *SHAPE), images, generator).transpose(0, 1)
-        return torch.sigmoid(20 * (images + 0.02 * noise) - 6)
-
-
-class Counting(nn.Module):
-    """Counts the images that pass, batch by batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches: list[int] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.batches.append(len(x))
-        return x
-
-
-def classifier(scale: float = 1.0) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = OrderedDict(
-            see=Counting(),
-            flat=nn.Flatten(),
-            hidden=nn.Linear(64, 16),
-            smooth=nn.SiLU(),
-            out=nn.Linear(16, CLASSES),
-        )
-        network = nn.Sequential(layers)
-    with torch.no_grad():
-        network.out.weight *= scale
-    return network.eval()
-
-
-def defence(scale: float = 1.0, **settings: object) -> Carso:
-    return Carso(classifier(scale), Gaussian(), samples=SAMPLES, **settings)  # type: ignore[arg-type]
 
 
 def paper_defence() -> Carso:

@@ -1,19 +1,18 @@
 """Training in L2: every stage attacks inside the Euclidean ball, and uses more of it than Linf."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import carso
+from carso.attacks import pgd
 from carso.attacks.attack import verified
 from carso.data import ImageData
 from carso.errors import CarsoError
 from carso.threats.l2 import L2
 from carso.threats.threat import Threat
-from carso.training import hardening_attack, losses
 
 
 @pytest.fixture
@@ -21,18 +20,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Threat, Tensor]]:
     """The threats of the attacks of hardening, and how far each of them went."""
     found: list[tuple[Threat, Tensor]] = []
 
-    class Watched(hardening_attack.PGD):  # type: ignore[misc, name-defined]
-        def __call__(self, model: Any, images: Tensor, labels: Tensor, **named: Any) -> Tensor:
-            attacked = super().__call__(model, images, labels, **named)
-            found.append((named["threat"], named["threat"].distance(attacked, images)))
-            return attacked
-
     def watched(adversarial: Tensor, images: Tensor, threat: Threat) -> Tensor:
         found.append((threat, threat.distance(adversarial, images)))
         return verified(adversarial, images, threat)
 
-    monkeypatch.setattr(hardening_attack, "PGD", Watched)
-    monkeypatch.setattr(losses, "verified", watched)
+    monkeypatch.setattr(pgd, "verified", watched)
     return found
 
 
