@@ -47,6 +47,11 @@ GROUPS = {
         "cifar10-resnet20-retrofit-adaptive",
         "cifar10-resnet20-retrofit-baseline-adaptive",
     ),
+    "around the ResNet-18 inside `pyautoattack`, which others trained on clean images of CIFAR-10": (
+        "cifar10-retrofit-bare-standard",
+        "cifar10-retrofit-adaptive",
+        "cifar10-retrofit-baseline-adaptive",
+    ),
 }
 """The records of hardened defences around one classifier, the classifier's own first."""
 BASELINES = {
@@ -56,6 +61,7 @@ BASELINES = {
     "convex-anchored-unet-baseline-adaptive": "convex-anchored-unet-adaptive",
     "cifar10-small-baseline-adaptive": "cifar10-small-hardened-adaptive",
     "cifar10-resnet20-retrofit-baseline-adaptive": "cifar10-resnet20-retrofit-adaptive",
+    "cifar10-retrofit-baseline-adaptive": "cifar10-retrofit-adaptive",
 }
 """The record of a hardened defence whose gradient passes a fair baseline was given."""
 

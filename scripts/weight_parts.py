@@ -13,6 +13,7 @@ UNET = "fashion-retrofit-unet"
 CERTIFIED = "fashion-certified"
 CONVEX = "convex-anchored-unet"
 RESNET20 = "cifar10-resnet20-retrofit"
+RESNET18 = "cifar10-retrofit"
 
 
 def accuracies() -> str:
@@ -106,7 +107,7 @@ WEIGHT_PARTS = {
     "provenance": provenance,
     **{
         f"provenance-{name}": partial(provenance, name)
-        for name in (*HARDENED, UNET, CERTIFIED, CONVEX, RESNET20)
+        for name in (*HARDENED, UNET, CERTIFIED, CONVEX, RESNET20, RESNET18)
     },
     "history": history,
     "lab-purifier": lab_purifier,
