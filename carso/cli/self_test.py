@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -27,8 +27,8 @@ PATIENCE = 120
 """Seconds for two processes to start, meet and end; where one hangs, this ends it."""
 
 
-def self_test(device: torch.device) -> dict[str, str]:
-    """Of each thing that was tried: that it works, or in one line why it does not."""
+def self_test(device: torch.device) -> Iterator[tuple[str, str]]:
+    """Each thing as it was tried: that it works, or in one line why it does not."""
     steps: dict[str, Callable[[], None]] = {
         f"forward on {device}": lambda: forward(device),
         f"gradient on {device}": lambda: gradient(device),
@@ -37,7 +37,8 @@ def self_test(device: torch.device) -> dict[str, str]:
     }
     where = "cuda" if device.type == "cuda" and torch.cuda.device_count() > 1 else "cpu"
     steps[f"two processes on {where}"] = lambda: two_processes(where)
-    return {name: tried(step) for name, step in steps.items()}
+    for name, step in steps.items():
+        yield name, tried(step)
 
 
 def tried(step: Callable[[], None]) -> str:
