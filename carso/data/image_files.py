@@ -39,12 +39,13 @@ def image_from_bytes(content: bytes, shape: tuple[int, int, int]) -> Tensor:
     what = "the picture"
     try:
         with Image.open(io.BytesIO(content)) as image:
-            channels = 1 if image.mode in GREYSCALE_MODES else 3
-            found = (channels, image.height, image.width)
+            mode = image.mode
+            found = (1 if mode in GREYSCALE_MODES else 3, image.height, image.width)
     except Exception:  # Pillow's decoders raise many types for damaged files
         raise CarsoError(
             f"{what} is no image file that can be read: PNG or JPEG would do"
         ) from None
+    refuse_wide(what, mode)
     refuse_other_shape(what, found, shape)
     return from_picture(io.BytesIO(content), what)
 
@@ -55,6 +56,12 @@ def refuse_other_shape(what: str, found: tuple[int, ...], wanted: tuple[int, int
         raise CarsoError(
             f"{what}: this defence takes images of {described(wanted)}, got {described(found)}"
         )
+
+
+def refuse_wide(what: str, mode: str) -> None:
+    """One line for a picture of more than 8 bits a channel; `mode` is Pillow's name."""
+    if mode in WIDE_MODES:
+        raise CarsoError(f"{what}: pixels must have 8 bits a channel, got mode {mode}")
 
 
 def described(shape: tuple[int, ...]) -> str:
@@ -77,8 +84,7 @@ def from_picture(file: Path | io.BytesIO, name: str = "") -> Tensor:
     except Exception as error:  # Pillow's decoders raise many types for damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CarsoError(f"{what} is not a readable image: {reason}") from None
-    if mode in WIDE_MODES:
-        raise CarsoError(f"{what}: pixels must have 8 bits a channel, got mode {mode}")
+    refuse_wide(what, mode)
     return torch.from_numpy(np.atleast_3d(pixels)).permute(2, 0, 1).float() / 255  # (C, H, W)
 
 

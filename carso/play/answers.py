@@ -138,7 +138,7 @@ def verdict(
         for name, party in zip(names, parties, strict=True)
     ]
     clauses = [f"{who} {'still says' if label == truth else 'says'} {label}" for who, label in said]
-    reach = f"{asked.threat.norm}, eps = {asked.threat.eps:g}, {asked.steps} steps"
+    reach = f"{asked.threat.norm}, eps = {asked.threat.eps:.4g}, {asked.steps} steps"
     return f"{what}, attacked through {aim} ({reach}): {', '.join(clauses)}."
 
 

@@ -22,6 +22,8 @@ from carso.errors import CarsoError
 from carso.evaluation.gallery import png
 from carso.play.visitor_requests import AttackRequest
 
+FIRST = "fashion"
+"""The shipped defence that the page begins with: quick, and its images ship as well."""
 PER_VIEW = 12
 """Test images that the page shows at once."""
 
@@ -74,6 +76,7 @@ class ShownDefence:
             "eps": threat.eps,
             "samples": self.defence.samples,
             "hardened": self.defence.hardened,
+            "own_counts": self.defence.own_counts,
             "summary": self.defence.scenario.summary,
             "images": 0 if self.images is None else len(self.images),
         }
@@ -130,8 +133,8 @@ class Exhibition:
         with self.lock:
             if name not in self.loaded:
                 folder = self.folders[name]
-                own = None if folder.parent == shipped.SHIPPED else self.classifier
-                defence = on_disk.load(folder, classifier=own)
+                whole = folder.parent == shipped.SHIPPED and is_whole(folder)
+                defence = on_disk.load(folder, classifier=None if whole else self.classifier)
                 self.loaded[name] = ShownDefence(defence, test_images(defence))
             return self.loaded[name]
 
@@ -140,7 +143,7 @@ def exhibition(runs: Sequence[str], classifier: nn.Module | None = None) -> Exhi
     """The given runs first, loaded, so that one that is none is said at once; then what ships."""
     folders = {Path(run).resolve().name: shipped.folder_of(run) for run in runs}
     given = list(folders)
-    for name in shipped.names():
+    for name in (FIRST, *shipped.names()):
         if is_whole(shipped.SHIPPED / name):
             folders.setdefault(name, shipped.SHIPPED / name)
     found = Exhibition(folders, classifier)

@@ -85,10 +85,20 @@ def test_a_picture_that_does_not_fit_is_said_in_one_line(driver: Any, tmp_path: 
     wrong, right = tmp_path / "wrong.png", tmp_path / "right.png"
     Image.fromarray(np.zeros((20, 20, 3), np.uint8)).save(wrong)
     Image.fromarray(np.full((28, 28), 99, np.uint8)).save(right)
-    for path, says in ((wrong, "this defence takes images of 28x28"), (right, "the classifier")):
+    empty, large = tmp_path / "empty.png", tmp_path / "large.png"
+    empty.touch()
+    large.write_bytes(bytes(1_500_000))
+    for path, says in (
+        (wrong, "this defence takes images of 28x28"),
+        (empty, "the file is empty"),
+        (large, "larger than 1.4 MB"),
+        (right, "the classifier"),
+    ):
         driver.find_element(By.ID, "file").send_keys(str(path))
         driver.find_element(By.ID, "go").send_keys(Keys.ENTER)
         until(driver, lambda d, says=says: says in d.find_element(By.ID, "verdict").text)
+        shown = driver.find_elements(By.CSS_SELECTOR, "#pictures img")
+        assert bool(shown) == (path == right)  # nothing of before stands below a refusal
     driver.get_log("browser")  # the refusal, which is no fault of the page
 
 
@@ -113,6 +123,28 @@ def test_the_tabs_turn_by_arrows_and_compare_two(driver: Any) -> None:
     until(driver, lambda d: "Robustness report" in d.find_element(By.TAG_NAME, "body").text)
     driver.switch_to.default_content()
     driver.find_element(By.ID, "tab-record").send_keys(Keys.ARROW_RIGHT)
+
+
+def test_a_server_that_is_gone_is_said(driver: Any) -> None:
+    driver.execute_script("window.kept = fetch; fetch = () => Promise.reject(new TypeError('no'))")
+    driver.find_element(By.ID, "go").send_keys(Keys.ENTER)
+    until(driver, lambda d: "is carso play still running?" in text(d, "verdict"))
+    driver.execute_script("fetch = window.kept")
+
+
+def test_the_slider_begins_at_the_eps_of_the_defence(driver: Any) -> None:
+    for name, wanted in (("cifar10-small-hardened", 8 / 255), ("fashion", 0.1)):
+        driver.find_element(By.CSS_SELECTOR, f"#defence option[value={name}]").click()
+        until(driver, lambda d, eps=wanted: abs(slider(d) - eps) < 1e-6)
+        assert text(driver, "verdict") == "Pick an image and attack it."
+    driver.find_element(By.CSS_SELECTOR, "input[name=norm][value=L2]").send_keys(" ")
+    assert slider(driver) == 1.5
+    driver.find_element(By.CSS_SELECTOR, "input[name=norm][value=Linf]").send_keys(" ")
+    assert slider(driver) == pytest.approx(0.1)
+
+
+def slider(driver: Any) -> float:
+    return float(driver.find_element(By.ID, "eps").get_attribute("value"))
 
 
 def test_nothing_is_wider_than_a_telephone(driver: Any) -> None:

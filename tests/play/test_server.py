@@ -16,7 +16,7 @@ from support import fails
 import carso
 from carso import data
 from carso.play.answers import answer
-from carso.play.exhibition import Exhibition
+from carso.play.exhibition import Exhibition, exhibition
 from carso.play.visitor_requests import MOST_BYTES, attack_request
 
 Ask = Any
@@ -100,6 +100,7 @@ def test_an_upload_and_a_drawing_are_taken_as_they_are(ask: Ask) -> None:
     [
         ({"picture": png(np.zeros((28, 30), np.uint8))}, "28x28 pixels and 1 channel, got 30x28"),
         ({"picture": png(np.zeros((28, 28, 3), np.uint8))}, "got 28x28 pixels and 3 channels"),
+        ({"picture": png(np.zeros((28, 28), np.uint16))}, "pixels must have 8 bits a channel"),
         ({"picture": base64.b64encode(b"nonsense").decode()}, "no image file"),
         ({"picture": "*"}, "base64"),
         ({"drawing": "AAAA"}, "784|28x28 pixels, got 3 bytes"),
@@ -151,3 +152,14 @@ def test_mistakes_at_the_start_are_one_line(
     taken = address.rsplit(":", 1)[1]
     fails(capsys, "play", "--port", taken, "--record", "none.json", says=["none.json"])
     fails(capsys, "play", "--port", taken, says=["cannot listen", "--port 0"])
+
+
+def test_the_page_begins_with_a_defence_whose_images_ship() -> None:
+    assert exhibition([]).names[0] == "fashion"
+
+
+def test_a_shipped_defence_takes_the_classifier_that_it_lacks() -> None:
+    with pytest.raises(carso.CarsoError, match="was given has other weights"):
+        exhibition(["convex-anchored-unet"], torch.nn.Linear(2, 2))
+    with pytest.raises(carso.CarsoError, match="--classifier FILE"):
+        exhibition(["convex-anchored-unet"])

@@ -5,12 +5,12 @@ import { Drawing } from "./drawing.js";
 const at = (id) => document.getElementById(id);
 const picked = (name) => document.querySelector(`input[name=${name}]:checked`)?.value;
 const drawing = new Drawing(at("canvas"));
-const page = { shapes: {}, defence: null, start: 0, tab: "attack", steps: [], upload: "", turn: 0 };
-const REACH = { Linf: { most: 0.5, step: 0.005 }, L2: { most: 5, step: 0.05 } };
+const page = { shapes: {}, defence: null, start: 0, tab: "attack", steps: [], upload: "", refused: "", turn: 0 };
+const USUAL = { Linf: 0.1, L2: 1.5 };  // eps in a norm that a defence was not trained in
 
 async function asked(path, sent) {
   const options = sent && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(sent) };
-  const response = await fetch(path, options);
+  const response = await fetch(path, options).catch(() => { throw new Error("no answer: is carso play still running?"); });
   const found = await response.json().catch(() => ({ error: `the server says ${response.status}` }));
   if (!response.ok) throw new Error(found.error);
   return found;
@@ -19,7 +19,14 @@ async function asked(path, sent) {
 function say(words, wrong = false) {
   at("verdict").textContent = words;
   at("verdict").classList.toggle("wrong", wrong);
-  if (wrong) at("took").textContent = "";
+  if (wrong) clearResult();
+}
+
+function clearResult() {
+  at("took").textContent = "";
+  at("pictures").replaceChildren();
+  at("parties").replaceChildren();
+  at("way").hidden = true;
 }
 
 const attempt = (work) => async (event) => {
@@ -36,20 +43,26 @@ async function pickDefence() {
   const one = page.defence = await asked(`/api/defence?name=${encodeURIComponent(name)}`);
   const fitting = Object.entries(page.shapes).filter(([other, shape]) => other !== name && String(shape) === String(one.shape));
   fill("against", fitting.map(([other]) => [other, other]));
-  at("about").textContent = `${one.summary}. ${one.hardened ? "Hardened" : "The paper's purifier"}, ${one.samples} candidates.`;
+  const count = one.samples === 1 ? "1 candidate" : `${one.samples} candidates`;
+  const own = one.own_counts ? "; what the classifier itself says of the image counts as well" : "";
+  at("about").textContent = `${one.summary}. ${one.hardened ? "Hardened" : "The paper's purifier"}, ${count}${own}.`;
   const [channels, height, width] = one.shape;
   at("fits").textContent = `It takes ${width}x${height} pixels, ${channels === 1 ? "grey" : "in colour"}; another size is not resized.`;
   drawing.resize(height, width);
   fill("label", [["", "what the classifier says"], ...one.classes.map((label, i) => [i, label])]);
   document.querySelector(`input[name=norm][value=${one.norm}]`).checked = true;
-  setReach(one.eps);
+  setReach();
+  clearResult();
+  say("Pick an image and attack it.");
   page.start = 0;
   await showImages();
 }
 
-function setReach(value) {
-  const { most, step } = REACH[picked("norm")];
-  Object.assign(at("eps"), { min: step, max: most, step, value });
+// The slider begins at the defence's own eps, and goes from a twentieth of it to five times it.
+function setReach() {
+  const norm = picked("norm");
+  const value = norm === page.defence.norm ? page.defence.eps : USUAL[norm];
+  Object.assign(at("eps"), { min: value / 20, max: 5 * value, step: value / 20, value });
   showNumbers();
 }
 
@@ -77,9 +90,11 @@ function pickSource() {
 
 async function readUpload() {
   const file = at("file").files[0];
-  page.upload = "";
+  page.upload = page.refused = "";
   if (!file) return;
-  if (file.size > 1_400_000) throw new Error("the picture is larger than 1.4 MB: a smaller file would do");
+  if (!file.size) page.refused = "the file is empty: PNG or JPEG would do";
+  if (file.size > 1_400_000) page.refused = "the picture is larger than 1.4 MB: a smaller file would do";
+  if (page.refused) throw new Error(page.refused);
   const text = await new Promise((done, failed) => {
     const reader = Object.assign(new FileReader(), { onload: () => done(reader.result), onerror: () => failed(new Error("the file cannot be read")) });
     reader.readAsDataURL(file);
@@ -103,7 +118,7 @@ function question() {
   }
   if (at("label").value !== "") found.label = +at("label").value;
   if (source === "draw") return { ...found, drawing: drawing.base64 };
-  if (!page.upload) throw new Error("pick an image file first");
+  if (!page.upload) throw new Error(page.refused || "pick an image file first");
   return { ...found, picture: page.upload };
 }
 
@@ -191,7 +206,7 @@ document.querySelector("[role=tablist]").addEventListener("keydown", (event) => 
 at("form").addEventListener("submit", attempt(attack));
 at("defence").addEventListener("change", attempt(pickDefence));
 at("source").addEventListener("change", pickSource);
-at("norm").addEventListener("change", () => setReach(picked("norm") === "L2" ? 1.5 : 0.1));
+at("norm").addEventListener("change", setReach);
 for (const id of ["eps", "steps"]) at(id).addEventListener("input", showNumbers);
 at("step").addEventListener("input", showStep);
 at("file").addEventListener("change", attempt(readUpload));
