@@ -47,7 +47,7 @@ GROUPS = {
         "cifar10-resnet20-retrofit-adaptive",
         "cifar10-resnet20-retrofit-baseline-adaptive",
     ),
-    "around the ResNet-18 inside `pyautoattack`, which others trained on clean images of CIFAR-10": (
+    "around the ResNet-18 of CIFAR-10 inside `pyautoattack`, trained on clean images": (
         "cifar10-retrofit-bare-standard",
         "cifar10-retrofit-adaptive",
         "cifar10-retrofit-baseline-adaptive",

@@ -90,7 +90,7 @@ def beside() -> str:
     accuracy = record(RESULTS / f"{BASELINE}.json")["accuracy"]
     return (
         "With as many gradient passes of adversarial training on its own weights (the best of "
-        "three rates), the classifier of the last row reaches "
+        "three rates), the classifier of row 5 reaches "
         f"{accuracy['clean']['value']:.3f} clean and "
         f"{interval(accuracy['worst'])} under the adaptive suite."
     )

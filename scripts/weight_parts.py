@@ -108,6 +108,7 @@ WEIGHT_PARTS = {
     **{
         f"provenance-{name}": partial(provenance, name)
         for name in (*HARDENED, UNET, CERTIFIED, CONVEX, RESNET20, RESNET18)
+        if (WEIGHTS / name).is_dir()
     },
     "history": history,
     "lab-purifier": lab_purifier,

@@ -144,7 +144,8 @@ def check_files(option: str, paths: Iterable[Path | None]) -> None:
     """Refuse files that are not there."""
     for path in paths:
         if path is not None and not path.is_file():
-            what = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+            is_folder = f"{path} is a folder, and a file is meant"
+            what = is_folder if path.is_dir() else f"there is no file {path}"
             raise CarsoError(f"{option}: {what}" if option else what)
 
 

@@ -20,11 +20,13 @@ def report(
     """Make tables (text, Markdown, LaTeX) and one self-contained HTML page of records."""
     check_files("", records)
     check_places(folders=[out])
-    from carso.report.write import write_report
+    from carso.report.write import figures, write_report
 
     found, written = write_report(records, out)
     if as_json:
-        print(json.dumps({"written": [str(path) for path in written], "tables": found}, indent=1))
+        figured = [figures(path) for path in records]
+        files = [str(path) for path in written]
+        print(json.dumps({"written": files, "records": figured, "tables": found}, indent=1))
         return
     print("\n".join(found))
     for path in written:

@@ -59,6 +59,11 @@ def conclusions(records: Sequence[Record]) -> list[str]:
         ]
     largest_first = sorted(groups(records), key=len, reverse=True)
     clauses = [of_several([records[i] for i in group]) for group in largest_first]
+    trusted = [record for record in records if not record["unreliable"]]
+    if len(trusted) == 1:
+        others = len(records) - 1
+        rest = "The other number is" if others == 1 else f"The other {others} numbers are"
+        return [of_one(trusted[0]), f"{rest} not to be trusted."]
     return [clause for clause in clauses if clause] or [
         f"These {len(records)} records leave nothing to compare: no two numbers to be trusted are "
         "of the same images under the same threat."
@@ -96,15 +101,20 @@ def of_several(group: Sequence[Record]) -> str:
     where = f"Of {first['data']['count']} images{of_set} attacked within eps = {radius(first)},"
     if len(tied) == len(ranked) - 1:
         return (
-            f"{where} {title(first)} keeps the most right, {worst(first):.3f}, but these images "
+            f"{where} {named(first)} keeps the most right, {worst(first):.3f}, but these images "
             "tell none of the others apart from it."
         )
-    most = f"{title(first)} keeps the most right, {worst(first):.3f}"
+    most = f"{named(first)} keeps the most right, {worst(first):.3f}"
     if tied:
-        named = " and ".join(title(other) for other in tied)
-        others = named if len(tied) <= NAMED else f"{len(tied)} others"
-        most += f" (not told apart from {others})"
-    return f"{where} {most}, and {title(last)} the fewest, {worst(last):.3f}."
+        names = " and ".join(map(named, tied))
+        most += f", not told apart from {names if len(tied) <= NAMED else f'{len(tied)} others'}"
+    return f"{where} {most}, and {named(last)} the fewest, {worst(last):.3f}."
+
+
+def named(record: Record) -> str:
+    """The title for the middle of a sentence, where commas of its own would mislead."""
+    first, comma, rest = title(record).partition(", ")
+    return f"{first} ({rest})" if comma and not record.get("title") else title(record)
 
 
 def worst(record: Record) -> float:

@@ -10,7 +10,7 @@ from carso.certification.certificate_record import read_certificates
 from carso.errors import CarsoError
 from carso.evaluation import record as records
 from carso.report import certificates, record_tables
-from carso.report.certificates import certificate_table, is_certificate
+from carso.report.certificates import certificate_table, certificate_title, is_certificate
 from carso.report.table_formats import Table, as_latex, as_markdown, as_text
 from carso.storage import files
 
@@ -54,6 +54,22 @@ def read_any(path: Path) -> dict[str, Any]:
     if isinstance(found, dict) and is_certificate(found):
         return read_certificates(path)
     return records.read(path)
+
+
+def figures(path: Path) -> dict[str, Any]:
+    """What a script would read of a record: who was measured, on what, and the numbers."""
+    record = read_any(path)
+    found = {"record": str(path), "data": record["data"], "accuracy": record["accuracy"]}
+    if is_certificate(record):
+        return {**found, "evaluated": certificate_title(record), "smoothing": record["smoothing"]}
+    return {
+        **found,
+        "evaluated": record_tables.title(record),
+        "suite": record["suite"]["name"],
+        "threat": {"norm": record_tables.norm(record), "eps": record["threat"]["eps"]},
+        "unreliable": record["unreliable"],
+        "reasons": record["reasons"],
+    }
 
 
 def heading(record: dict[str, Any]) -> str:

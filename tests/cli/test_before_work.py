@@ -70,6 +70,7 @@ MISTAKES = [
     (f"reproduce all --out {NOWHERE}", f"cannot write {NOWHERE}"),
     ("import /none", "there is no folder /none"),
     ("layers /none.py", "there is no file /none.py"),
+    ("layers /tmp", "/tmp is a folder, and a file is meant"),
     (f"demo --out {NOWHERE}", f"cannot write {NOWHERE}"),
     ("doctor --data /none", "there is no folder /none"),
     ("evaluate fashion --attacks odd", "suite quick has no attack 'odd'"),

@@ -1,11 +1,13 @@
 """Records of certificates: tables and a plot of them, alone or beside evaluations."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from example_records import Reader
+from support import run
 
 from carso.errors import CarsoError
 from carso.evaluation.statistics import share
@@ -156,6 +158,21 @@ def test_report_takes_both_kinds_at_once(tmp_path: Path) -> None:
         content = path.read_text(encoding="utf-8")
         assert "0.400 [" in content
         assert "margin@mean-logits" in content  # an attack of the evaluation
+
+
+def test_a_script_reads_the_numbers_of_both_kinds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (made,) = written(tmp_path, certificate())
+    out = tmp_path / "report"
+    code, text, err = run(capsys, "report", EVALUATED, made, "--json", "--out", out)
+    assert not code, err
+    evaluated, certified = json.loads(text)["records"]
+    record = json.loads(EVALUATED.read_text(encoding="utf-8"))
+    assert evaluated["accuracy"] == record["accuracy"]
+    assert evaluated["threat"] == {"norm": "Linf", "eps": record["threat"]["eps"]}
+    assert evaluated["unreliable"] == record["unreliable"]
+    assert [row["value"] for row in certified["accuracy"] if row["radius"] == 0.25] == [0.4]
 
 
 def test_an_edited_certificate_is_refused(tmp_path: Path) -> None:

@@ -36,13 +36,13 @@ def test_one_record_says_its_numbers() -> None:
 def test_the_highest_and_the_lowest() -> None:
     (said,) = conclusions([record("low", LOW), record("high", HIGH)])
     assert said == (
-        f"{WHERE}high, {ALONE} keeps the most right, 0.900, and low, {ALONE} the fewest, 0.000."
+        f"{WHERE}high ({ALONE}) keeps the most right, 0.900, and low ({ALONE}) the fewest, 0.000."
     )
 
 
 def test_what_the_images_do_not_tell_apart_is_said() -> None:
     found = [record("high", HIGH), record("next", NEARLY), record("low", LOW)]
-    assert f"0.900 (not told apart from next, {ALONE}), and low" in conclusions(found)[0]
+    assert f"0.900, not told apart from next ({ALONE}), and low" in conclusions(found)[0]
     assert "tell none of the others apart" in conclusions(found[:2])[0]
 
 
@@ -53,11 +53,27 @@ def test_a_number_that_is_not_trusted_is_never_in_the_headline() -> None:
     assert "None of these 2 numbers is to be trusted" in conclusions([fooled, fooled])[0]
 
 
+def test_the_one_number_that_is_trusted_is_the_headline() -> None:
+    """As where the same defence was attacked by the published protocol and by a better one."""
+    fooled = record("a", [1] * 100, unreliable=True)
+    trusted = record("a", HIGH)
+    assert conclusions([fooled, trusted]) == [
+        *conclusions([trusted]),
+        "The other number is not to be trusted.",
+    ]
+    assert "The other 2 numbers are not" in conclusions([fooled, trusted, fooled])[1]
+
+
+def test_a_title_that_was_given_is_left_as_it_is() -> None:
+    (said,) = conclusions([record("low", LOW), record("high", HIGH, title="a, b")])
+    assert f"{WHERE}a, b keeps" in said
+
+
 def test_what_two_suites_attacked_counts_with_its_lowest_number() -> None:
     """Else a weak attack would put a model at the top."""
     twice = [record("a", HIGH), record("a", LOW), record("b", [1] * 50 + [0] * 50)]
     (said,) = conclusions(twice)
-    assert said.startswith(f"{WHERE}b, {ALONE} keeps the most right, 0.500, and a, {ALONE}")
+    assert said.startswith(f"{WHERE}b ({ALONE}) keeps the most right, 0.500, and a ({ALONE})")
 
 
 def test_other_images_and_other_threats_are_not_compared() -> None:

@@ -107,7 +107,7 @@ def mistake(text: str, *, preset: str = "") -> str:
     return str(error.value)
 
 
-def test_the_shipped_scenarios_are_those_of_the_issue() -> None:
+def test_the_shipped_scenarios_are_these() -> None:
     assert names() == [
         "cifar10",
         "cifar10-resnet18-retrofit",
