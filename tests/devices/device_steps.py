@@ -39,6 +39,9 @@ from carso.evaluation.planned_attacks import (
     refine,
 )
 from carso.report.figures import strip
+from carso.scenario.parser import read
+from carso.training.loop import Quiet
+from carso.training.train import train_classifier
 
 EPS, COUNT, ATTACKED = 0.1, 10, 2
 LAYERS = ("init_conv", "layer.0.block.0.conv_1")
@@ -102,6 +105,17 @@ def hardened(scenario: str, **settings: Any) -> Callable[[torch.device], None]:
     return step
 
 
+def classifier_trained(device: torch.device) -> None:
+    """The first stage of `carso train`: an epoch against attacks, a checkpoint, validation."""
+    scenario = read("fashion")
+    training = replace(scenario.classifier.training, epochs=1, batch_size=COUNT, attack_steps=1)
+    scenario = replace(scenario, classifier=replace(scenario.classifier, training=training))
+    with tempfile.TemporaryDirectory() as folder:
+        made = train_classifier(scenario, few(), Path(folder), device, Quiet())
+        assert (Path(folder) / "classifier.safetensors").is_file()
+    assert {one.device.type for one in made.parameters()} == {device.type}
+
+
 def everything_is_on(device: torch.device, defence: carso.Carso) -> None:
     """Weights, statistics and answers."""
     tensors = [*defence.parameters(), *defence.buffers(), defence(batch()[0].to(device))]
@@ -147,11 +161,13 @@ STEPS: dict[str, Callable[[torch.device], None]] = {
     "doctor: forward": self_test.forward,
     "doctor: gradient": self_test.gradient,
     "predict": predict,
+    "train a classifier": classifier_trained,
     "fit vae": fitted("vae"),
     "fit unet": fitted("unet"),
     "fit flow": fitted("flow"),
     "harden vae": hardened("fashion-retrofit"),
     "harden unet": hardened("fashion-retrofit-unet"),
+    "harden with a guide": hardened("fashion-retrofit-unet", guide=1.0, reconstruct_epochs=0.0),
     "harden in L2": hardened("fashion-retrofit", norm="L2"),
     "harden against noise": hardened("fashion-certified"),
     "evaluate": evaluated,
