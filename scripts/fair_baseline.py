@@ -1,13 +1,14 @@
 """The fair baseline of a hardened defence: its classifier with as much adversarial training.
 
-    python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025] [--epochs 17]
+    python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025] [--epochs 17] [--before RUN]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
 examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
 at least its number of gradient passes; each is through the classifier, not the whole defence. The
 epoch is chosen in the same way: the one that stands best under the attack on validation images.
 A pass through the classifier alone is cheaper; `--epochs` gives it as many as take the time of the
-hardening.
+hardening. Where the hardening began from another, `--before` counts the passes of that as well: its
+run, or its JSON in docs/results/trials; it may be given more than once.
 (With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
 see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
 called again.
@@ -104,6 +105,20 @@ class Baseline(ClassifierStage):
         self.best, self.best_accuracy = dict(state["best"]), state["best_accuracy"]
 
 
+def earlier(name: str) -> dict[str, Any]:
+    """The record of a hardening that another began from."""
+    own = Path(name)
+    found: dict[str, Any] = files.read_json(
+        own if own.is_file() else folder_of(name) / "hardening.json"
+    )
+    return found
+
+
+def passes_of(record: dict[str, Any]) -> float:
+    """The gradient passes of a hardening."""
+    return sum(float(row["gradient_passes"]) for row in record["history"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run")
@@ -111,6 +126,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rate", type=float, default=0.025)
     parser.add_argument("--epochs", type=int, default=0)
+    parser.add_argument("--before", action="append", default=[])
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -120,7 +136,7 @@ def main() -> None:
     if hardening is None:
         raise CarsoError(f"{folder} is not hardened")
     record = files.read_json(folder / "hardening.json")
-    hardened = sum(row["gradient_passes"] for row in record["history"])
+    hardened = passes_of(record) + sum(passes_of(earlier(name)) for name in given.before)
     data = load_data(found.scenario, given.data)
     training = settings(
         hardening,
