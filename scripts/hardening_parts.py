@@ -15,7 +15,10 @@ HARDENED = (
     "fashion-hardened",
     "fashion-retrofit",
     "fashion-retrofit-unet",
+    "convex-anchored-unet",
     "cifar10-small-hardened",
+    "cifar10-resnet20-retrofit",
+    "cifar10-retrofit",
 )
 GROUPS = {
     "around an adversarially trained classifier": (

@@ -20,6 +20,7 @@ from carso.defence.on_disk import Deployed
 
 COUNT = 200
 NAMES = (
+    "cifar10-retrofit",
     "cifar10-small-hardened",
     "fashion",
     "fashion-certified",

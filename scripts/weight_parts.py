@@ -9,11 +9,7 @@ from functools import partial
 from hardening_parts import HARDENED
 from records import FASHION, RESULTS, WEIGHTS, record, table
 
-UNET = "fashion-retrofit-unet"
 CERTIFIED = "fashion-certified"
-CONVEX = "convex-anchored-unet"
-RESNET20 = "cifar10-resnet20-retrofit"
-RESNET18 = "cifar10-retrofit"
 
 
 def accuracies() -> str:
@@ -107,8 +103,7 @@ WEIGHT_PARTS = {
     "provenance": provenance,
     **{
         f"provenance-{name}": partial(provenance, name)
-        for name in (*HARDENED, UNET, CERTIFIED, CONVEX, RESNET20, RESNET18)
-        if (WEIGHTS / name).is_dir()
+        for name in (*HARDENED, CERTIFIED)
     },
     "history": history,
     "lab-purifier": lab_purifier,
