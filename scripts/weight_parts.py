@@ -101,10 +101,7 @@ def subset() -> str:
 WEIGHT_PARTS = {
     "accuracies": accuracies,
     "provenance": provenance,
-    **{
-        f"provenance-{name}": partial(provenance, name)
-        for name in (*HARDENED, CERTIFIED)
-    },
+    **{f"provenance-{name}": partial(provenance, name) for name in (*HARDENED, CERTIFIED)},
     "history": history,
     "lab-purifier": lab_purifier,
     "subset": subset,
