@@ -121,7 +121,9 @@ def differences() -> str:
     rows: list[Row] = []
     for names in filter(None, map(present, GROUPS.values())):
         found = {name: record(RESULTS / f"{name}.json") for name in names}
-        bare = next(name for name in names if "-bare-" in name)
+        bare = next((name for name in names if "-bare-" in name), None)
+        if bare is None:
+            continue
         for hardened in (name for name in names if name in BASELINES.values()):
             others = {bare: "the classifier alone"} | {
                 name: "its fair baseline" for name in names if BASELINES.get(name) == hardened
