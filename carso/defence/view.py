@@ -65,13 +65,14 @@ class View(nn.Module):
     def gradient_over_draws(self, images: Tensor, loss: Loss, draws: int) -> Tensor:
         """The sum, over so many draws, of the gradients of a loss at `images`; from one pass
         through the representation, and in the memory of a few draws."""
+        if self.fixed is not None or self.frugal or self.defence.max_batch is not None:
+            return sum_of_gradients(self, images, loss, draws)
         self.defence.check(images)
         point, own_counts = images.detach().requires_grad_(True), self.defence.own_counts
         with torch.enable_grad():
             activations, own = self.defence.representation.seen(point, logits=own_counts)
         seen = [*activations, *([] if own is None else [own])]
-        apart = self.fixed is not None or self.frugal or self.defence.max_batch is not None
-        if apart or not all(one.requires_grad for one in seen):
+        if not all(one.requires_grad for one in seen):
             return sum_of_gradients(self, images, loss, draws)
         found = [torch.zeros_like(one) for one in seen]
         at_once = max(1, CANDIDATES_AT_ONCE // (len(images) * self.samples))
