@@ -110,6 +110,7 @@ def mistake(text: str, *, preset: str = "") -> str:
 def test_the_shipped_scenarios_are_these() -> None:
     assert names() == [
         "cifar10",
+        "cifar10-resnet18-certified",
         "cifar10-resnet18-retrofit",
         "cifar10-resnet20-certified",
         "cifar10-resnet20-retrofit",
