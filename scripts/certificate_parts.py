@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from carso.evaluation.statistics import paired_difference
 from carso.report.record_tables import signed
 
 CERTIFICATES = RESULTS / "certificates"
+KNOWN = {"32-true": "in float32", "bf16-mixed": "in bfloat16"}
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
 KINDS = ("bare", "activations", "image", "noise-classifier")
 """The classifier alone, behind a purifier that reads its activations, behind one that reads the
@@ -30,14 +32,10 @@ def paths(prefix: str = "fashion") -> list[Path]:
     return [path for _, _, path in sorted(found)]
 
 
-def named(kind: str, sigma: str) -> Any:
-    return record(CERTIFICATES / f"fashion-{kind}-{sigma}.json")
-
-
-def certified() -> str:
+def certified(prefix: str = "fashion") -> str:
     """Certified accuracy at some radii."""
     rows = []
-    for found in map(record, paths()):
+    for found in map(record, paths(prefix)):
         at = {row["radius"]: row["value"] for row in found["accuracy"]}
         cells = " | ".join(f"{at[radius]:.3f}" for radius in RADII)
         rows.append(
@@ -48,20 +46,21 @@ def certified() -> str:
     return table(f"| what | sigma | {radii} | abstained |", rows)
 
 
-def how_certified() -> str:
-    """On how many images and draws, and what no certificate can exceed."""
+def how_certified(prefix: str = "fashion") -> str:
+    """On how many images and draws, in which precision, and what no certificate can exceed."""
     sentences = []
-    for images, draws in sorted({counts(found) for found in map(record, paths())}):
+    for images, draws, precision in sorted({counts(found) for found in map(record, paths(prefix))}):
         most = Smoothing(sigma=1.0, draws=draws).largest_radius
         sentences.append(
-            f"{images} test images, {draws:,} draws for each, alpha = 0.001: no radius above "
-            f"{most:.2f} sigma can come of it."
+            f"{images} test images, {draws:,} draws for each, {KNOWN[precision]}, alpha = 0.001: "
+            f"no radius above {most:.2f} sigma can come of it."
         )
-    return " ".join(sentences)
+    return " ".join(sentences) or "Not measured yet."
 
 
-def counts(found: Any) -> tuple[int, int]:
-    return len(found["images"]["label"]), found["smoothing"]["draws"]
+def counts(found: Any) -> tuple[int, int, str]:
+    smoothing = found["smoothing"]
+    return len(found["images"]["label"]), smoothing["draws"], smoothing.get("precision", "32-true")
 
 
 def hits(found: Any, at: float) -> Tensor:
@@ -72,15 +71,15 @@ def hits(found: Any, at: float) -> Tensor:
     return certified_accuracy(radii, right, at).double()
 
 
-def compared() -> str:
+def compared(prefix: str = "fashion") -> str:
     """Paired differences on the same images: activations against the image and the others."""
     rows = []
-    for sigma in sorted({path.stem.rsplit("-", 1)[1] for path in paths()}, key=float):
+    for sigma in sorted({path.stem.rsplit("-", 1)[1] for path in paths(prefix)}, key=float):
         for other in ("image", "noise-classifier", "bare"):
-            if not all((CERTIFICATES / f"fashion-{k}-{sigma}.json").exists()
-                       for k in ("activations", other)):  # fmt: skip
+            files = [CERTIFICATES / f"{prefix}-{k}-{sigma}.json" for k in ("activations", other)]
+            if not all(path.exists() for path in files):
                 continue
-            both = named("activations", sigma), named(other, sigma)
+            both = [record(path) for path in files]
             cells = " | ".join(
                 signed(paired_difference(*(hits(found, at) for found in both))) for at in RADII[:-1]
             )
@@ -89,10 +88,10 @@ def compared() -> str:
     return table(f"| reads activations, against | sigma | {radii} |", rows)
 
 
-def speeds() -> str:
+def speeds(prefix: str = "fashion") -> str:
     """Draws per second, and as a share of plain passes."""
     rows = []
-    for found in map(record, paths()):
+    for found in map(record, paths(prefix)):
         made = found["provenance"]
         rows.append(
             f"| {found['subject']['name']} | {found['smoothing']['sigma']:g} | "
@@ -103,14 +102,14 @@ def speeds() -> str:
     return table(head, rows)
 
 
-def trainings() -> str:
+def trainings(prefix: str = "fashion") -> str:
     """How long each training took, and what it reached on validation images."""
     rows = []
-    for path in sorted((CERTIFICATES / "training").glob("fashion-*.json")):
+    for path in sorted((CERTIFICATES / "training").glob(f"{prefix}-*.json")):
         found = record(path)
         last = max(found["history"], key=lambda row: row["validation_noise_accuracy"])
         epochs, seconds = len(found["history"]), sum(row["seconds"] for row in found["history"])
-        kind, sigma = path.stem.removeprefix("fashion-").rsplit("-", 1)
+        kind, sigma = path.stem.removeprefix(f"{prefix}-").rsplit("-", 1)
         rows.append(
             f"| {kind} | {sigma} | {epochs} | {seconds / 60:.0f} min | "
             f"{last['validation_accuracy']:.4f} | {last['validation_noise_accuracy']:.4f} |"
@@ -138,7 +137,17 @@ def attacked() -> str:
     return f"{sentence}\n\n{table(head, rows)}"
 
 
+def around(prefix: str) -> str:
+    """All that was certified around another classifier: how, what came out, by which training."""
+    if not paths(prefix):
+        return "Not measured yet."
+    parts = (how_certified, certified, compared, trainings)
+    return "\n\n".join(part(prefix) for part in parts)
+
+
 CERTIFICATE_PARTS = {
+    "certificates-resnet20": partial(around, "cifar10-resnet20"),
+    "certificates-resnet18": partial(around, "cifar10-resnet18"),
     "certificates": certified,
     "certificates-how": how_certified,
     "certificates-compared": compared,

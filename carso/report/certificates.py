@@ -37,6 +37,7 @@ def certificate_table(records: Sequence[Record]) -> Table:
     rows: list[Row] = [
         ("images", *(str(count(record)) for record in records)),
         ("draws per image", *(str(record["smoothing"]["draws"]) for record in records)),
+        *lowered(records),
         ("each wrong at most", *(f"{record['smoothing']['alpha']:g}" for record in records)),
         ("abstained", *(str(record["abstained"]) for record in records)),
         *((radius_title(at, records), *(v.get(at, "") for v in stated)) for at in radii),
@@ -46,6 +47,12 @@ def certificate_table(records: Sequence[Record]) -> Table:
         return header, rows
     first, *others = zip(header, *rows, strict=True)
     return tuple(first), [tuple(row) for row in others]
+
+
+def lowered(records: Sequence[Record]) -> list[Row]:
+    """The precision of the passes, a row that only those in bfloat16 call for."""
+    known = [record["smoothing"].get("precision", "32-true") for record in records]
+    return [("precision", *known)] if set(known) != {"32-true"} else []
 
 
 def radius_title(at: float, records: Sequence[Record]) -> str:

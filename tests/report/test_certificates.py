@@ -77,13 +77,20 @@ def test_the_table_has_a_column_per_record_and_a_line_per_radius() -> None:
     assert all(len(row) == 3 for row in rows)
 
 
-def with_sigma(name: str, sigma: float) -> dict[str, Any]:
+def smoothed(name: str, **changes: Any) -> dict[str, Any]:
     made = certificate(name)
-    return {**made, "smoothing": {**made["smoothing"], "sigma": sigma}}
+    return {**made, "smoothing": {**made["smoothing"], **changes}}
+
+
+def test_passes_in_bfloat16_have_a_line_of_their_own() -> None:
+    _, plain = certificate_table([certificate(), smoothed("full", precision="32-true")])
+    _, lowered = certificate_table([certificate(), smoothed("low", precision="bf16-mixed")])
+    assert "precision" not in [row[0] for row in plain]
+    assert ("precision", "32-true", "bf16-mixed") in lowered
 
 
 def test_many_records_have_a_line_each_and_are_told_apart_in_the_plot() -> None:
-    records = [with_sigma(name, sigma) for name in ("a", "b") for sigma in (0.25, 1.0)]
+    records = [smoothed(name, sigma=sigma) for name in ("a", "b") for sigma in (0.25, 1.0)]
     header, rows = certificate_table(records)
     assert header[0] == ""
     assert header[-1] == "L2 radius 1 (Linf 0.33)"
