@@ -59,11 +59,16 @@ class Attacked:
     def of_image(self, key: str, index: int) -> Any:
         return self.record["images"][key][index]
 
+    @property
+    def smoothing(self) -> Smoothing:
+        """That of the record, with as many draws as judge here."""
+        return Smoothing(**{**self.record["smoothing"], "draws": self.draws})
+
     def votes(self, image: Tensor, index: int) -> Tensor:
         """The votes of new draws on an image (1, C, H, W), (K,)."""
         judge = Certified(
             model=self.model, images=image, labels=torch.zeros(1), seed=index,
-            classes=self.classes, smoothing=Smoothing(sigma=self.sigma, draws=self.draws),
+            classes=self.classes, smoothing=self.smoothing,
         )  # fmt: skip
         return judge.votes(0, "verdict").count(self.draws)
 

@@ -1,6 +1,7 @@
 """The fair baseline of a hardened defence: its classifier with as much adversarial training.
 
     python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025] [--epochs 17] [--before RUN]
+        [--precision bf16-mixed]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
 examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
@@ -8,7 +9,8 @@ at least its number of gradient passes; each is through the classifier, not the 
 epoch is chosen in the same way: the one that stands best under the attack on validation images.
 A pass through the classifier alone is cheaper; `--epochs` gives it as many as take the time of the
 hardening. Where the hardening began from another, `--before` counts the passes of that as well: its
-run, or its JSON in docs/results/trials; it may be given more than once.
+run, or its JSON in docs/results/trials; it may be given more than once. `--precision bf16-mixed`
+trains in bfloat16, as hardening attacks where that is faster.
 (With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
 see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
 called again.
@@ -28,6 +30,8 @@ from torch import Tensor
 
 from carso.defence.on_disk import stored
 from carso.defence.shipped import folder_of
+from carso.distributed.launchers import PRECISIONS
+from carso.distributed.processes import Processes
 from carso.errors import CarsoError
 from carso.machine.progress import progress
 from carso.randomness import generator
@@ -127,6 +131,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.025)
     parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--before", action="append", default=[])
+    parser.add_argument("--precision", choices=PRECISIONS, default="32-true")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -165,7 +170,9 @@ def main() -> None:
             "start": start,
             "data": data.fingerprint,
             "settings": {"training": distinct(training), "threat": distinct(found.scenario.threat)},
+            **({} if given.precision == "32-true" else {"precision": given.precision}),
         },
+        processes=Processes(precision=given.precision),
     )
     with progress() as bars:
         history = loop.run(baseline, given.out / "classifier", bars)

@@ -47,7 +47,8 @@ def certifying(kind: str, asked: argparse.Namespace, sigma: str, run: Path) -> l
     return [
         *("certify", str(run), *bare, "--sigma", sigma, "--name", name),
         *("--images", str(asked.images), "--n", str(asked.n)),
-        *("--threads", str(asked.threads), "--devices", str(asked.devices), "--out", str(out)),
+        *("--threads", str(asked.threads), "--devices", str(asked.devices)),
+        *("--precision", asked.precision, "--out", str(out)),
     ]
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from carso.certification.bounds import l2_radius, least_successes, lower_bound
 from carso.certification.smoothing import ROUNDING, Votes
+from carso.distributed.launchers import PRECISIONS
 from carso.errors import CarsoError
 
 ABSTAINED = -1
@@ -28,6 +29,8 @@ class Smoothing:
     """The probability, for each image, that its certificate is wrong."""
     batch: int = 250
     """Noisy copies in one pass."""
+    precision: str = "32-true"
+    """Of the networks' passes; noise and grid are exact to float64 in any."""
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < float("inf"):
@@ -35,6 +38,9 @@ class Smoothing:
         for key in ("draws", "selection", "batch"):
             if getattr(self, key) < 1:
                 raise CarsoError(f"{key} must be at least 1, got {getattr(self, key)}")
+        if self.precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise CarsoError(f"precision is one of {known}, got {self.precision!r}")
         if not 0 < self.alpha < 1:
             raise CarsoError(f"alpha must be a probability in (0, 1), got {self.alpha}")
         if lower_bound(self.draws, self.draws, self.alpha) <= 0.5:

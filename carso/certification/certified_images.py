@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from carso.certification.certificate import Certificate, Smoothing, certify_image
 from carso.certification.smoothing import Votes
@@ -29,10 +29,21 @@ class Certified:
     seed: int
     classes: int
 
+    @property
+    def passes(self) -> torch.autocast:
+        """The precision in which the networks run."""
+        low = self.smoothing.precision == "bf16-mixed"
+        return torch.autocast(self.images.device.type, dtype=torch.bfloat16, enabled=low)
+
+    def labels_seen(self, noisy: Tensor, noise: Generator) -> Tensor:
+        """How the model labels noisy images, one draw of its own noise for each."""
+        with self.passes:
+            return labels_of(self.model)(noisy, noise)
+
     def votes(self, index: int, what: str) -> Votes:
         """The votes on one image; draws of another name are independent of them."""
         return Votes(
-            labels_of(self.model),
+            self.labels_seen,
             self.images[index],
             sigma=self.smoothing.sigma,
             classes=self.classes,

@@ -34,11 +34,12 @@ def share_of_passes(asked: Certified) -> float:
     ready = votes.noisy(size).to(asked.images.device)
 
     def parts() -> None:
-        if not isinstance(model, Carso):
-            model(ready)
-            return
-        activations, _ = model.representation.seen(ready, logits=model.own_counts)
-        model.final_classifier(model.purifier.sample(activations, 1, noise)[0])
+        with asked.passes:
+            if not isinstance(model, Carso):
+                model(ready)
+                return
+            activations, _ = model.representation.seen(ready, logits=model.own_counts)
+            model.final_classifier(model.purifier.sample(activations, 1, noise)[0])
 
     return 1 / ratio(parts, lambda: votes.count(size), turns=TURNS)
 

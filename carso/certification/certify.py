@@ -38,6 +38,7 @@ def certify(
     selection: int = 100,
     alpha: float = 0.001,
     batch: int = 250,
+    precision: str = "32-true",
     seed: int = 0,
     name: str = "",
     out: Path | str | None = None,
@@ -51,17 +52,25 @@ def certify(
 
     `model` is a `Carso` defence, of which each draw takes one candidate, or any module from images
     to logits. Every image gets Gaussian noise of deviation `sigma`; `selection` draws choose a
-    class and `draws` others bound its probability, wrongly with probability `alpha` at most. With
-    `out` the record is written there, and a call that was stopped goes on where it was; one that
-    was finished returns the record that is there, unless it is to be made `again`. Many processes
-    share the images, and what comes out does not depend on how many they are.
+    class and `draws` others bound its probability, wrongly with probability `alpha` at most.
+    `precision` "bf16-mixed" runs the networks in bfloat16, which is another function and is
+    certified as such. With `out` the record is written there, and a call that was stopped goes on
+    where it was; one that was finished returns the record that is there, unless it is to be made
+    `again`. Many processes share the images, and what comes out does not depend on how many.
     """
     draws, selection, batch = (
         arguments.whole(key, value, least=1)
         for key, value in (("draws", draws), ("selection", selection), ("batch", batch))
     )
     sigma, alpha = arguments.real("sigma", sigma), arguments.real("alpha", alpha)
-    smoothing = Smoothing(sigma=sigma, draws=draws, selection=selection, alpha=alpha, batch=batch)
+    smoothing = Smoothing(
+        sigma=sigma,
+        draws=draws,
+        selection=selection,
+        alpha=alpha,
+        batch=batch,
+        precision=arguments.text("precision", precision),
+    )
     model, name = judged(model, "certify"), arguments.text("name", name)
     seed, place = arguments.seed_number(seed), arguments.device(device)
     images, labels = checked(images, labels)

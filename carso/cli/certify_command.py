@@ -13,6 +13,7 @@ from carso.cli.before_work import (
     check_defence,
     check_folder,
     check_machine,
+    check_name,
     check_places,
     check_split,
 )
@@ -25,6 +26,7 @@ from carso.cli.options import (
     NodesOption,
     OversubscribeOption,
     OwnOption,
+    PrecisionOption,
     QuietOption,
     ThreadsOption,
     UnhardenedOption,
@@ -69,6 +71,7 @@ def certify(
     nodes: NodesOption = 1,
     oversubscribe: OversubscribeOption = False,
     threads: ThreadsOption = 0,
+    precision: PrecisionOption = "32-true",
     quiet: QuietOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,6 +85,7 @@ def certify(
     check_classifier(classifier)
     check_folder("--data", data)
     check_places(out)
+    check_name("precision", precision)
     check_machine(device, threads)
     from carso.certification.certify_by_name import certify_by_name
     from carso.evaluation.by_name import Images
@@ -95,6 +99,7 @@ def certify(
         split: split != "test",
         Path(on).name: bool(on),
         f"n-{n}": n != 10_000,
+        precision: precision != "32-true",
         f"seed-{seed}": seed != 0,
     }
     file = RecordFile(out, defence, ["certified", *that_differ(changed), str(images)])
@@ -115,6 +120,7 @@ def certify(
             selection=n0,
             alpha=alpha,
             batch=batch,
+            precision=precision,
             out=file.path,
             again=again,
         )

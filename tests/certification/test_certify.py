@@ -135,6 +135,34 @@ def test_the_record_says_how_fast_it_was() -> None:
     assert 0 < found["share_of_plain_passes"] < 2
 
 
+class Rounded(nn.Module):
+    """A linear map, whose passes autocast may lower; keeps the kind of number that came out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(9, 2)
+        self.seen: set[torch.dtype] = set()
+
+    def forward(self, images: Tensor) -> Tensor:
+        out: Tensor = self.linear(images.flatten(1))
+        self.seen.add(out.dtype)
+        return out
+
+
+def test_in_bfloat16_the_networks_run_in_it_and_the_record_says_so() -> None:
+    low, full = Rounded(), Rounded()
+    record = certify(low, *some_images(), **SETTINGS, precision="bf16-mixed")
+    certify(full, *some_images(), **SETTINGS)
+    assert torch.bfloat16 in low.seen
+    assert full.seen == {torch.float32}
+    assert record["smoothing"]["precision"] == "bf16-mixed"
+
+
+def test_a_precision_that_there_is_not_is_refused() -> None:
+    with pytest.raises(CarsoError, match="32-true, bf16-mixed"):
+        certify(Brightness(), *some_images(), **SETTINGS, precision="fp8")
+
+
 def test_labels_that_the_model_does_not_know_are_refused() -> None:
     images, labels = some_images()
     with pytest.raises(CarsoError, match="labels must be class numbers from 0 to 1"):
