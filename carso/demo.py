@@ -106,13 +106,20 @@ def published_attacks(examples: Path) -> Suite:
     )
 
 
-def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = silent) -> Demo:
+def run(
+    folder: Path,
+    *,
+    count: int = 100,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    counted: Counted = silent,
+) -> Demo:
     """The evaluations on `count` test images, a picture, and the page of them all."""
     data = data_sets.load("fashion-embedded")
     images, labels = data.test.balanced(count).batch(slice(None))
     records: list[dict[str, Any]] = []
     for scene in SCENES:
-        defence = load(scene.defence, seed=seed)
+        defence = load(scene.defence, seed=seed, device=device)
         made_for_classifier = examples_of(folder, "classifier")
         suite = published_attacks(made_for_classifier) if scene.published else short_attacks(seed)
         records.append(
@@ -123,6 +130,7 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
                 threat=defence.scenario.threat,
                 suite=suite,
                 seed=seed,
+                device=device,
                 name=scene.defence,
                 classes=defence.classes,
                 counted=counted,
@@ -135,25 +143,31 @@ def run(folder: Path, *, count: int = 100, seed: int = 0, counted: Counted = sil
             )
         )
         write(folder / f"{scene.record}.json", records[-1])
-    certified = certificates(images, labels, folder, seed=seed, counted=counted)
+    certified = certificates(images, labels, folder, seed=seed, device=device, counted=counted)
     drawn = folder / "candidates.png"
     attacked = read_examples(examples_of(folder, "retrofit")).examples
-    draw(load(RETROFIT, seed=seed), images, attacked, labels, drawn)
+    draw(load(RETROFIT, seed=seed, device=device), images, attacked.to(device), labels, drawn)
     page = folder / "index.html"
     write_page(records, page)
     return Demo(records=tuple(records), certified=certified, picture=drawn, page=page)
 
 
 def certificates(
-    images: Tensor, labels: Tensor, folder: Path, *, seed: int, counted: Counted
+    images: Tensor,
+    labels: Tensor,
+    folder: Path,
+    *,
+    seed: int,
+    device: torch.device | str,
+    counted: Counted,
 ) -> dict[str, Any]:
     """The record of the first few images' certificates: few draws, and so small radii."""
-    defence = load(CERTIFIED, seed=seed)
+    defence = load(CERTIFIED, seed=seed, device=device)
     assert defence.scenario.hardening is not None
     few = slice(0, CERTIFIED_IMAGES)
     record = certify(
         defence, images[few], labels[few], sigma=defence.scenario.hardening.sigma,
-        draws=CERTIFIED_DRAWS, name=CERTIFIED, seed=seed, counted=counted,
+        draws=CERTIFIED_DRAWS, name=CERTIFIED, seed=seed, device=device, counted=counted,
     )  # fmt: skip
     files.write_json(folder / "certified.json", record)
     return record
@@ -196,16 +210,16 @@ def useless(gradients: dict[str, float]) -> float:
 
 def draw(defence: Deployed, images: Tensor, attacked: Tensor, labels: Tensor, path: Path) -> None:
     """The first images attacked through the whole defence that its classifier alone mistakes and
-    the defence does not."""
+    the defence does not; `attacked` is where the defence is."""
     found = defence.explain(attacked)
-    seen, answered = found.own_labels, found.labels
+    seen, answered = found.own_labels.cpu(), found.labels.cpu()
     telling = ((seen != labels) & (answered == labels)).nonzero().flatten()
     chosen = (telling if len(telling) >= 3 else torch.arange(len(labels)))[:3]
     rows = [
         Purification(
             image=images[i],
-            attacked=attacked[i],
-            candidates=found.candidates[:, i],
+            attacked=attacked[i].cpu(),
+            candidates=found.candidates[:, i].cpu(),
             truth=defence.classes[labels[i]],
             seen=defence.classes[seen[i]],
             answered=defence.classes[answered[i]],

@@ -110,7 +110,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "play": {
         "--record": ("/none.json", "mini.toml", "run", ""), "--classifier": CODE,
         "--host": ("odd host", "999.1.1.1", "192.0.2.1", ""), "--threads": THREADS,
-        "--port": (*WHOLE, "-1", "65536"),
+        "--port": (*WHOLE, "-1", "65536"), "--device": DEVICES,
     },
     "report": {"--out": ("/proc/none/x", "mini.toml", "mini.toml/x", "")},
     "reproduce": {
@@ -121,7 +121,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "demo": {
         "--images": (*WHOLE, "0", "2", "-1", "100000"), "--seed": WHOLE,
-        "--threads": THREADS, "--out": ("/proc/none/x", "mini.toml", ""),
+        "--threads": THREADS, "--out": ("/proc/none/x", "mini.toml", ""), "--device": DEVICES,
     },
     "import": {
         "--run": ("/proc/none/x", "mini.toml", ""), "--scenario": NAMES, "--base": NAMES,
@@ -131,7 +131,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--scenario": (*NAMES, "", "/none.toml", "run"), "--preset": NAMES,
         "--shape": ("x", "1,2", "0,16,16", "1,16,16,16", "1,-1,16", "1.5,16,16", ",,"),
     },
-    "doctor": {"--data": DATA},
+    "doctor": {"--data": DATA, "--device": DEVICES},
     "scenarios": {},
 }  # fmt: skip
 """Wrong values of options; relative paths are in the subject's folder."""

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from carso.cli.before_work import check_folder
-from carso.cli.options import DataOption, JsonOption, prepare, print_table
+from carso.cli.before_work import check_folder, check_machine
+from carso.cli.options import DataOption, DeviceOption, JsonOption, prepare, print_table
 
 WORKS = "works"
 """What the self-test says of a thing that does."""
@@ -33,10 +33,14 @@ def doctor(
         bool,
         typer.Option("--self-test", help="Try each thing that a run does; about a minute"),
     ] = False,
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Show the machine, the versions, and what data and weights are found."""
     check_folder("--data", data)
+    check_machine(device)
+    if device != "auto":
+        prepare(device, 0)
     from carso import data as data_sets
     from carso.storage.provenance import provenance
 
@@ -60,7 +64,8 @@ def doctor(
 
         print("trying for about a minute ...", file=sys.stderr)
         facts["self_test"] = {}
-        for name, found in tried_here(prepare("auto", 0)):  # said at once: the next may be the end
+        place = prepare(found_accelerator() if device == "auto" else device, 0)
+        for name, found in tried_here(place):  # said at once: the next may be the end
             facts["self_test"][name] = found
             if not as_json:
                 print(f"{name}: {found}", flush=True)
@@ -70,12 +75,22 @@ def doctor(
         raise typer.Exit(1)
 
 
+def found_accelerator() -> str:
+    """The device of this machine that torch would compute on: whatever it has, else the CPU."""
+    import torch
+
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return "cpu" if found is None else found.type
+
+
 def accelerator() -> dict[str, Any]:
-    """What a report about GPUs needs; nothing where there are none."""
+    """What a report about GPUs needs; of another accelerator its name; nothing where there is
+    none."""
     import torch
 
     if not torch.cuda.is_available():
-        return {}
+        found = found_accelerator()
+        return {} if found == "cpu" else {"accelerator": found}
     each = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return {
         "cuda": torch.version.cuda or torch.version.hip,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from carso.cli.before_work import check_classifier, check_defence, check_files, check_machine
-from carso.cli.options import OwnOption, own_classifier, prepare
+from carso.cli.options import DeviceOption, OwnOption, own_classifier, prepare
 from carso.errors import CarsoError
 
 LOCAL = ("127.0.0.1", "localhost")
@@ -28,6 +29,7 @@ def play(
         str, typer.Option(help="The address to listen on; any but localhost lets others in.")
     ] = LOCAL[0],
     port: Annotated[int, typer.Option(help="0: any that is free.", min=0, max=65535)] = 8642,
+    device: DeviceOption = "cpu",
     threads: Annotated[
         int, typer.Option(help="CPU threads; one image at a time gains little from more.")
     ] = 1,
@@ -37,7 +39,7 @@ def play(
         check_defence(name)
     check_files("--record", record or ())
     check_classifier(classifier)
-    check_machine("cpu", threads)
+    check_machine(device, threads)
     listening = bound(host, port)
     try:
         import uvicorn
@@ -50,8 +52,8 @@ def play(
     from carso.play.exhibition import exhibition
     from carso.report.write import read_any
 
-    prepare("cpu", threads)
-    shown = exhibition(defences or [], own_classifier(classifier))
+    place = prepare(device, threads)
+    shown = exhibition(defences or [], own_classifier(classifier), place)
     paths = record if record is not None else sorted(Path("records").glob("*.json"))
     app = application(
         shown, [read_any(path) for path in paths], hosts=LOCAL if host in LOCAL else ("*",)
@@ -69,6 +71,9 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port))
     except (OSError, UnicodeError) as error:
-        raise CarsoError(
-            f"cannot listen on {host}, port {port}: {error}; --port 0 takes any that is free"
-        ) from None
+        number = getattr(error, "errno", None)
+        why = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
+        advice = f"--host {LOCAL[0]} is this machine"
+        if number in (errno.EADDRINUSE, errno.EACCES):
+            advice = "--port 0 takes any that is free"
+        raise CarsoError(f"cannot listen on {host}, port {port}: {why}; {advice}") from None

@@ -36,7 +36,7 @@ def fetched(name: str) -> Path:
     hub = library()
     try:
         folder = Path(hub.snapshot_download(name, allow_patterns=list(FILES)))
-    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+    except Exception as error:  # what a client raises that reaches no server is its own library's
         raise CarsoError(
             f"no defence {name!r}: there is no such folder, and the hub {hub.constants.ENDPOINT} "
             f"does not give it: {reason(error)}"
@@ -73,7 +73,7 @@ def pushed(save: Callable[[Path], Path], name: str, *, private: bool) -> str:
             found = hub.upload_folder(
                 repo_id=name, folder_path=folder, commit_message="A defence, saved by carso"
             )
-        except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+        except Exception as error:
             raise CarsoError(
                 f"the hub {hub.constants.ENDPOINT} does not take {name!r}: {reason(error)}"
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import warnings
@@ -25,10 +26,13 @@ OUTPUTS = ("log_probabilities", "labels")
 
 
 def export_defence(defence: Deployed, kind: str, path: Path) -> dict[str, Any]:
-    """Write the defence to `path`, and beside it a JSON of what goes in and comes out."""
+    """Write the defence to `path`, and beside it a JSON of what goes in and comes out. A file is of
+    no device: what is on a GPU is copied to the CPU for it."""
     if kind not in SUFFIXES:
         raise CarsoError(f"there is no format {kind!r}; there are {', '.join(SUFFIXES)}")
     refuse_other_note(path)
+    if any(tensor.device.type != "cpu" for tensor in defence.state_dict().values()):
+        defence = copy.deepcopy(defence).cpu()
     graph = ExportGraph(defence, defence.trained_shape).eval()
     size = graph.noise_size()
     example = (torch.full((2, *defence.trained_shape), 0.5), torch.zeros(2, size))

@@ -52,8 +52,9 @@ class ExportGraph(nn.Module):
     @torch.no_grad()
     def noise_size(self) -> int:
         """D: the normal numbers that an image takes."""
+        reference = next(self.classifier.parameters(), torch.empty(0))
         with given_noise() as counting:
-            self.logits(torch.full((1, *self.image_shape), 0.5))
+            self.logits(torch.full((1, *self.image_shape), 0.5).to(reference.device))
         return counting.taken
 
 

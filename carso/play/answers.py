@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import Any
 
 import torch
@@ -67,14 +68,16 @@ def attacked_model(defence: Deployed, asked: AttackRequest, label: Tensor) -> Wa
 
 
 def pictures(image: Tensor, attacked: Tensor) -> dict[str, Any]:
-    """The image, the attacked one, and their difference, stretched to the whole grey scale."""
+    """The image, the attacked one, and their difference, stretched to the whole grey scale; how
+    often it is magnified for that, None where there is none."""
     change = (attacked - image)[0]
-    largest = float(change.abs().max()) or 1.0
+    found = float(change.abs().max())
+    largest = found or 1.0
     return {
         "clean": png(image[0]),
         "attacked": png(attacked[0]),
         "difference": png(change / (2 * largest) + 0.5),
-        "magnified": 1 / (2 * largest),
+        "magnified": 1 / (2 * found) if found else None,
     }
 
 
@@ -86,13 +89,18 @@ def seen_by(
     for state, pixels in (("clean", image), ("attacked", attacked)):
         shown.defence.seed(seed + 1)  # noise that the attack has not seen
         seen = shown.defence.explain(pixels)
+        shares = seen.logits.softmax(dim=2).amax(dim=2)  # (N, 1): of the label of each candidate
         found[state] = {
             "classifier": seen.own.softmax(dim=1)[0].tolist(),
             "defence": seen.log_probabilities.exp()[0].tolist(),
             "candidates": [
-                {"picture": png(candidate), "label": shown.defence.classes[int(vote)]}
-                for candidate, vote in zip(
-                    seen.candidates[:SHOWN, 0], seen.votes[:SHOWN, 0], strict=True
+                {
+                    "picture": png(candidate),
+                    "label": shown.defence.classes[int(vote)],
+                    "share": float(share),
+                }
+                for candidate, vote, share in islice(
+                    zip(seen.candidates[:, 0], seen.votes[:, 0], shares[:, 0], strict=True), SHOWN
                 )
             ],
             "agreeing": int((seen.votes[:, 0] == seen.labels[0]).sum()),
@@ -125,21 +133,29 @@ def verdict(
     parties: list[dict[str, Any]], asked: AttackRequest, truth: str, *, known: bool, attacked: bool
 ) -> str:
     """One sentence on who is fooled."""
-    first = parties[0]
+    first, two = parties[0], len(parties) > 1
     aim = "the whole defence" if asked.aim == "defence" else "the classifier alone"
+    if two:
+        aim = f"the whole of {first['name']}" if asked.aim == "defence" else classifier_of(first)
     what = truth if known else f"What the classifier calls {truth}"
     if not attacked:
         wrong = top(first, "clean", asked.aim)
         return f"{what}, not attacked: {aim} already says {wrong} without that."
-    names = [party["name"] if len(parties) > 1 else "the defence" for party in parties]
-    said = [("the classifier", top(first, "attacked", "classifier"))]
-    said += [
-        (name, top(party, "attacked", "defence"))
-        for name, party in zip(names, parties, strict=True)
-    ]
-    clauses = [f"{who} {'still says' if label == truth else 'says'} {label}" for who, label in said]
-    reach = f"{asked.threat.norm}, eps = {asked.threat.eps:.4g}, {asked.steps} steps"
+    said = []
+    for party in parties:  # each has a classifier of its own
+        said.append((classifier_of(party) if two else "the classifier", party, "classifier"))
+        said.append((party["name"] if two else "the defence", party, "defence"))
+    clauses = []
+    for name, party, who in said:
+        label = top(party, "attacked", who)
+        clauses.append(f"{name} {'still says' if label == truth else 'says'} {label}")
+    number = "1 step" if asked.steps == 1 else f"{asked.steps} steps"
+    reach = f"{asked.threat.norm}, eps = {asked.threat.eps:.4g}, {number}"
     return f"{what}, attacked through {aim} ({reach}): {', '.join(clauses)}."
+
+
+def classifier_of(party: dict[str, Any]) -> str:
+    return f"the classifier of {party['name']}"
 
 
 def top(party: dict[str, Any], state: str, who: str) -> str:

@@ -34,6 +34,8 @@ class ShownDefence:
 
     defence: Deployed
     images: Split | None
+    device: torch.device
+    """Where the defence is; what a visitor brings is carried there."""
 
     def picked(self, asked: AttackRequest) -> tuple[Tensor, Tensor, bool]:
         """The image (1, C, H, W), its label (1,), and whether that is the truth or only what the
@@ -44,14 +46,14 @@ class ShownDefence:
             if asked.image >= len(self.images):
                 raise CarsoError(f"there are test images 0 to {len(self.images) - 1}")
             image, label = self.images.batch(slice(asked.image, asked.image + 1))
-            return image, label, True
-        image = self.brought(asked)
+            return image.to(self.device), label.to(self.device), True
+        image = self.brought(asked).to(self.device)
         if asked.label is None:
             with torch.no_grad():
                 return image, self.defence.classifier(image).argmax(dim=1), False
         if asked.label >= len(self.defence.classes):
             raise CarsoError(f"label must be a class from 0 to {len(self.defence.classes) - 1}")
-        return image, torch.tensor([asked.label]), True
+        return image, torch.tensor([asked.label]).to(self.device), True
 
     def brought(self, asked: AttackRequest) -> Tensor:
         """The image that a visitor uploaded or drew, (1, C, H, W)."""
@@ -113,6 +115,7 @@ class Exhibition:
     folders: dict[str, Path]
     classifier: nn.Module | None = None
     """The network of those runs that need one of the user's own."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     loaded: dict[str, ShownDefence] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -134,19 +137,32 @@ class Exhibition:
             if name not in self.loaded:
                 folder = self.folders[name]
                 whole = folder.parent == shipped.SHIPPED and is_whole(folder)
-                defence = on_disk.load(folder, classifier=None if whole else self.classifier)
-                self.loaded[name] = ShownDefence(defence, test_images(defence))
+                defence = on_disk.load(
+                    folder, classifier=None if whole else self.classifier, device=self.device
+                )
+                self.loaded[name] = ShownDefence(defence, test_images(defence), self.device)
             return self.loaded[name]
 
 
-def exhibition(runs: Sequence[str], classifier: nn.Module | None = None) -> Exhibition:
+def exhibition(
+    runs: Sequence[str],
+    classifier: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+) -> Exhibition:
     """The given runs first, loaded, so that one that is none is said at once; then what ships."""
-    folders = {Path(run).resolve().name: shipped.folder_of(run) for run in runs}
+    folders = {name: shipped.folder_of(run) for name, run in shown_names(runs).items()}
     given = list(folders)
     for name in (FIRST, *shipped.names()):
         if is_whole(shipped.SHIPPED / name):
             folders.setdefault(name, shipped.SHIPPED / name)
-    found = Exhibition(folders, classifier)
+    found = Exhibition(folders, classifier, torch.device(device))
     for name in given:
         found[name]
     return found
+
+
+def shown_names(runs: Sequence[str]) -> dict[str, str]:
+    """Each run by its last name, or as it was given where that name is another's as well."""
+    last = {run: Path(run).resolve().name for run in runs}
+    taken = [*last.values(), *(name for name in shipped.names() if name not in last)]
+    return {name if taken.count(name) == 1 else run: run for run, name in last.items()}

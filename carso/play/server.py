@@ -25,7 +25,7 @@ from starlette.routing import Route
 from carso.errors import CarsoError
 from carso.play.answers import answer
 from carso.play.exhibition import Exhibition
-from carso.play.visitor_requests import MOST_BYTES, attack_request
+from carso.play.visitor_requests import MOST_BYTES, REACH, attack_request
 from carso.report import html, record_tables
 from carso.report.certificates import certificate_title, is_certificate
 
@@ -83,7 +83,7 @@ def application(
 
     async def offered(request: Request) -> Response:
         titles = [record_title(record) for record in records]
-        return JSONResponse({"defences": shown.shapes(), "records": titles})
+        return JSONResponse({"defences": shown.shapes(), "reach": REACH, "records": titles})
 
     async def defence(request: Request) -> Response:
         name = request.query_params.get("name", "")

@@ -17,7 +17,8 @@ from carso.threats.norms import THREATS
 MOST_BYTES = 2_000_000
 """Of a request; an image of any shipped defence is far below."""
 MOST_STEPS = 50
-LARGEST_EPS = {"Linf": 1.0, "L2": 10.0}
+REACH = {"Linf": (0.001, 1.0), "L2": (0.001, 10.0)}
+"""The smallest and the largest eps in each norm."""
 AIMS = ("classifier", "defence")
 """What an attack goes for: the classifier alone, or the whole defence."""
 
@@ -49,7 +50,7 @@ def attack_request(asked: Any, names: Sequence[str]) -> AttackRequest:
         raise CarsoError("a request is a JSON object")
     picture, drawing = (decoded(asked.get(name) or "") for name in ("picture", "drawing"))
     norm = chosen("norm", asked.get("norm", "Linf"), tuple(THREATS))
-    eps = between("eps", asked.get("eps", 0.1), 0.001, LARGEST_EPS[norm])
+    eps = between("eps", asked.get("eps", 0.1), *REACH[norm])
     brought = bool(picture or drawing)
     image = None if brought else whole("the number of the image", asked.get("image", 0), 10**6)
     label = asked.get("label")
@@ -63,7 +64,7 @@ def attack_request(asked: Any, names: Sequence[str]) -> AttackRequest:
         label=None if label is None else whole("label", label, 10**6),
         aim=chosen("aim", asked.get("aim", "defence"), AIMS),
         threat=THREATS[norm](eps=eps),
-        steps=max(1, whole("steps", asked.get("steps", 20), MOST_STEPS)),
+        steps=whole("steps", asked.get("steps", 20), MOST_STEPS, least=1),
         seed=whole("seed", asked.get("seed", 0), 2**31),
     )
 
@@ -75,9 +76,9 @@ def chosen(what: str, value: Any, known: Sequence[str]) -> str:
     return value
 
 
-def whole(what: str, value: Any, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise CarsoError(f"{what} must be a whole number from 0 to {most}")
+def whole(what: str, value: Any, most: int, *, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise CarsoError(f"{what} must be a whole number from {least} to {most}")
     return value
 
 

@@ -173,3 +173,27 @@ def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(CarsoError, match=r"pip install 'carso\[hub\]'"):
         carso.load("someone/defence")
+
+
+GONE = """
+import carso
+for call in (carso.load, carso.load("fashion-hardened").push_to_hub):
+    try:
+        call("someone/fashion")
+    except carso.CarsoError as error:
+        print(error)
+"""
+
+
+def test_a_hub_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub", reason="carso[hub] is not installed")
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HF_TOKEN": "hf_x"}
+    found = subprocess.run(
+        [sys.executable, "-c", GONE],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", **nowhere},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    load, push = found.stdout.splitlines()
+    assert load.startswith("no defence 'someone/fashion'")
+    assert push.startswith("the hub http://127.0.0.1:9 does not take 'someone/fashion'")

@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
+from deployed_steps import DEPLOYED_STEPS
+from device_images import COUNT, batch, everything_is_on, few
 from pretended_device import pretended, report, set_up
-from torch import Tensor
 
 import carso
-from carso import data
 from carso.attacks.pgd import PGD
 from carso.cli import self_test
-from carso.data import ImageData
-from carso.defence.predict_files import predict_files
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.planned_attacks import (
     Effort,
@@ -38,44 +35,12 @@ from carso.evaluation.planned_attacks import (
     random_points,
     refine,
 )
-from carso.report.figures import strip
 from carso.scenario.parser import read
 from carso.training.loop import Quiet
 from carso.training.train import train_classifier
 
-EPS, COUNT, ATTACKED = 0.1, 10, 2
+EPS, ATTACKED = 0.1, 2
 LAYERS = ("init_conv", "layer.0.block.0.conv_1")
-
-
-def few() -> ImageData:
-    images = data.load("fashion-embedded")
-    return replace(
-        images,
-        train=images.train.balanced(COUNT),
-        validation=images.validation.balanced(COUNT),
-        test=images.test.balanced(COUNT),
-    )
-
-
-def batch() -> tuple[Tensor, Tensor]:
-    return few().test.batch(slice(None))
-
-
-def predict(device: torch.device) -> None:
-    """`carso predict`, and that what it says is what the CPU says."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "image.png"
-        Image.fromarray(few().test.images[0, 0].numpy()).save(path)
-        for name in ("fashion", "fashion-hardened", "fashion-retrofit-unet"):
-            there, here = (
-                predict_files(
-                    name, [path], device=str(place), options={},
-                    draw=lambda file, image, found: strip(image, found, Path(folder) / file),
-                )[0]
-                for place in (device, "cpu")
-            )  # fmt: skip
-            assert there["label"] == here["label"], (there, here)
-            assert abs(there["probability"] - here["probability"]) < 1e-4, (there, here)
 
 
 def fitted(kind: str, **shape: Any) -> Callable[[torch.device], None]:
@@ -116,12 +81,6 @@ def classifier_trained(device: torch.device) -> None:
     assert {one.device.type for one in made.parameters()} == {device.type}
 
 
-def everything_is_on(device: torch.device, defence: carso.Carso) -> None:
-    """Weights, statistics and answers."""
-    tensors = [*defence.parameters(), *defence.buffers(), defence(batch()[0].to(device))]
-    assert {one.device.type for one in tensors} == {device.type}
-
-
 def evaluated(device: torch.device) -> None:
     """`carso.evaluate`: each kind of attack, the verdict, every diagnosis."""
     one, fixed = AttackedView(samples=1), AttackedView(samples=1, fixed=True)
@@ -160,7 +119,6 @@ def certified(device: torch.device) -> None:
 STEPS: dict[str, Callable[[torch.device], None]] = {
     "doctor: forward": self_test.forward,
     "doctor: gradient": self_test.gradient,
-    "predict": predict,
     "train a classifier": classifier_trained,
     "fit vae": fitted("vae"),
     "fit unet": fitted("unet"),
@@ -172,6 +130,7 @@ STEPS: dict[str, Callable[[torch.device], None]] = {
     "harden against noise": hardened("fashion-certified"),
     "evaluate": evaluated,
     "certify": certified,
+    **DEPLOYED_STEPS,
 }
 
 

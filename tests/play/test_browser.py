@@ -65,7 +65,11 @@ def test_the_page_is_worked_by_keyboard_alone(driver: Any) -> None:
     assert "attacked through the whole defence (Linf, eps = 0.105, 3 steps)" in answered(driver)
     assert len(driver.find_elements(By.CSS_SELECTOR, "#pictures img")) == 3
     assert len(driver.find_elements(By.CSS_SELECTOR, "#parties .card")) == 2
-    assert len(driver.find_elements(By.CSS_SELECTOR, "#parties .card:first-child .track")) == 20
+    first = "#parties .card:first-child"
+    assert len(driver.find_elements(By.CSS_SELECTOR, f"{first} .bars .track")) == 20
+    bars = driver.find_elements(By.CSS_SELECTOR, f"{first} .candidates .track i")
+    assert len(bars) == 8
+    assert all(bar.size["width"] > 0 for bar in bars)
     assert text(driver, "step-words").startswith("Step 3 of 3")
     driver.find_element(By.ID, "step").send_keys(Keys.HOME)
     assert text(driver, "step-words").startswith("Step 1 of 3")
@@ -88,8 +92,11 @@ def test_a_picture_that_does_not_fit_is_said_in_one_line(driver: Any, tmp_path: 
     empty, large = tmp_path / "empty.png", tmp_path / "large.png"
     empty.touch()
     large.write_bytes(bytes(1_500_000))
+    words = tmp_path / "words.txt"
+    words.write_text("no picture")
     for path, says in (
         (wrong, "this defence takes images of 28x28"),
+        (words, "no image file that can be read: PNG or JPEG would do"),
         (empty, "the file is empty"),
         (large, "larger than 1.4 MB"),
         (right, "the classifier"),
@@ -156,4 +163,22 @@ def test_nothing_is_wider_than_a_telephone(driver: Any) -> None:
         driver.find_element(By.ID, f"tab-{name}").click()
         width = driver.execute_script("return document.documentElement.scrollWidth")
         assert width <= 390, name
+    driver.find_element(By.ID, "tab-attack").click()
+    driver.find_element(By.CSS_SELECTOR, "input[name=source][value=test]").click()
+    driver.find_element(By.CSS_SELECTOR, "input[name=aim][value=classifier]").click()
+    driver.execute_script("document.getElementById('took').textContent = ''")
+    driver.find_element(By.ID, "go").click()
+    until(driver, lambda d: text(d, "took"))
+    place = "return document.getElementById('verdict').getBoundingClientRect().top"
+    until(driver, lambda d: 0 <= d.execute_script(place) < 100)  # what was found is seen at once
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_class_that_is_behind_is_not_said_to_lead(driver: Any) -> None:
+    eps = driver.find_element(By.ID, "eps")
+    eps.send_keys(Keys.END)
+    assert text(driver, "eps-shown") == "0.500 (127.5/255)"
+    driver.execute_script("document.getElementById('took').textContent = ''")
+    driver.find_element(By.ID, "go").send_keys(Keys.ENTER)
+    until(driver, lambda d: text(d, "took"))
+    assert "the right class is behind by" in text(driver, "step-words")

@@ -15,8 +15,9 @@ from support import fails
 
 import carso
 from carso import data
+from carso.defence import shipped
 from carso.play.answers import answer
-from carso.play.exhibition import Exhibition, exhibition
+from carso.play.exhibition import Exhibition, exhibition, shown_names
 from carso.play.visitor_requests import MOST_BYTES, attack_request
 
 Ask = Any
@@ -47,6 +48,7 @@ def test_an_attack_stays_within_eps_and_moves_the_answer(ask: Ask) -> None:
         for who in ("classifier", "defence"):
             assert sum(party[state][who]) == pytest.approx(1, abs=1e-4)
         assert len(party[state]["candidates"]) == 8
+    assert found["pictures"]["magnified"] == pytest.approx(1 / (2 * found["distance"]))
     assert found["truth"] in found["verdict"]
     assert found["verdict"].endswith(".")
 
@@ -62,6 +64,11 @@ def test_the_answer_is_what_the_defence_itself_says(ask: Ask) -> None:
     torch.testing.assert_close(
         torch.tensor(seen["defence"]), defence.predict_proba(image)[0], atol=1e-5, rtol=1e-4
     )
+    defence.seed(6)
+    each = defence.classifier(defence.purify(image)[:, 0]).softmax(dim=1)  # of each candidate
+    for one, shares in zip(seen["candidates"], each, strict=True):
+        assert one["label"] == defence.classes[int(shares.argmax())]
+        assert one["share"] == pytest.approx(float(shares.max()), abs=1e-4)
 
 
 def test_fifty_visitors_at_once_are_all_answered_right(ask: Ask, shown: Exhibition) -> None:
@@ -79,7 +86,13 @@ def test_two_defences_see_the_same_attacked_image(ask: Ask) -> None:
     _, found = ask("/api/attack", {**SHORT, "image": 1, "against": "fashion-hardened"})
     names = [party["name"] for party in found["parties"]]
     assert names == ["fashion", "fashion-hardened"]
-    assert all(name in found["verdict"] for name in names) or "not attacked" in found["verdict"]
+    assert "attacked through the whole of fashion (Linf, eps = 0.1, 2 steps)" in found["verdict"]
+    for party in found["parties"]:
+        for who, name in (("defence", ""), ("classifier", "the classifier of ")):
+            shares = party["attacked"][who]
+            label = party["classes"][shares.index(max(shares))]
+            assert f", {name}{party['name']} " in f", {found['verdict'].partition(': ')[2]}"
+            assert label in found["verdict"]
     _, alone = ask("/api/attack", {**SHORT, "image": 1})
     assert alone["pictures"] == found["pictures"]
 
@@ -106,7 +119,8 @@ def test_an_upload_and_a_drawing_are_taken_as_they_are(ask: Ask) -> None:
         ({"drawing": "AAAA"}, "784|28x28 pixels, got 3 bytes"),
         ({"eps": 7}, "eps must be a number from 0.001 to 1"),
         ({"eps": "0.1"}, "eps must be a number"),
-        ({"steps": 1000}, "steps must be a whole number from 0 to 50"),
+        ({"steps": 1000}, "steps must be a whole number from 1 to 50"),
+        ({"steps": 0}, "steps must be a whole number from 1 to 50"),
         ({"defence": "../../etc/passwd"}, "defence must be one of"),
         ({"defence": "/tmp"}, "defence must be one of"),
         ({"against": "cifar10-small-hardened"}, "pick two that agree"),
@@ -152,6 +166,31 @@ def test_mistakes_at_the_start_are_one_line(
     taken = address.rsplit(":", 1)[1]
     fails(capsys, "play", "--port", taken, "--record", "none.json", says=["none.json"])
     fails(capsys, "play", "--port", taken, says=["cannot listen", "--port 0"])
+
+
+def test_a_host_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    fails(capsys, "play", "--host", "::1", "--port", 0, says=["::1", "--host 127.0.0.1"])
+
+
+def test_nothing_is_magnified_where_nothing_was_attacked(ask: Ask) -> None:
+    _, seen = ask("/api/attack", {**SHORT, "image": 0, "aim": "classifier"})
+    other = (seen["parties"][0]["classes"].index(seen["truth"]) + 1) % 10
+    drawn = base64.b64encode(pixels_of(seen["pictures"]["clean"]).tobytes()).decode()
+    asked = {**SHORT, "drawing": drawn, "label": other, "aim": "classifier"}  # mistaken before
+    _, found = ask("/api/attack", asked)
+    assert found["verdict"].partition(": ")[0].endswith(", not attacked")
+    assert found["pictures"]["clean"] == found["pictures"]["attacked"]
+    assert found["pictures"]["magnified"] is None
+    assert found["steps"] == []
+
+
+def test_a_run_does_not_take_the_name_of_another(tmp_path: Path) -> None:
+    carso.load("fashion").save_pretrained(tmp_path / "fashion")
+    found = exhibition([str(tmp_path / "fashion")])
+    assert found.names[:2] == [str(tmp_path / "fashion"), "fashion"]
+    assert found.folders["fashion"] == shipped.SHIPPED / "fashion"
+    assert shown_names(["x/mine", "fashion"]) == {"mine": "x/mine", "fashion": "fashion"}
+    assert list(shown_names(["x/mine", "y/mine"])) == ["x/mine", "y/mine"]
 
 
 def test_the_page_begins_with_a_defence_whose_images_ship() -> None:

@@ -36,7 +36,10 @@ export function bars(seen, classes, truth) {
 
 export function candidates(seen, truth) {
   return made("div", { className: "candidates" }, ...seen.candidates.map((one) => {
-    const found = figure(one.picture, [one.label], `A candidate, labelled ${one.label}`);
+    const share = `${(100 * one.share).toFixed(0)}\u00a0%`;
+    const bar = made("i", { className: "classifier" });
+    bar.style.width = `${100 * one.share}%`;
+    const found = figure(one.picture, [made("div", { className: "track" }, bar), one.label, made("br"), share], `A candidate, which the classifier calls ${one.label}`);
     found.className = one.label === truth ? "" : "wrong";
     return found;
   }));

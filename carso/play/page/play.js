@@ -5,7 +5,7 @@ import { Drawing } from "./drawing.js";
 const at = (id) => document.getElementById(id);
 const picked = (name) => document.querySelector(`input[name=${name}]:checked`)?.value;
 const drawing = new Drawing(at("canvas"));
-const page = { shapes: {}, defence: null, start: 0, tab: "attack", steps: [], upload: "", refused: "", turn: 0 };
+const page = { shapes: {}, reach: {}, defence: null, start: 0, tab: "attack", steps: [], upload: "", refused: "", turn: 0 };
 const USUAL = { Linf: 0.1, L2: 1.5 };  // eps in a norm that a defence was not trained in
 
 async function asked(path, sent) {
@@ -58,16 +58,20 @@ async function pickDefence() {
   await showImages();
 }
 
-// The slider begins at the defence's own eps, and goes from a twentieth of it to five times it.
+// The slider begins at the defence's own eps, and goes from a twentieth of it to five times it, as
+// far as the server goes along.
 function setReach() {
   const norm = picked("norm");
   const value = norm === page.defence.norm ? page.defence.eps : USUAL[norm];
-  Object.assign(at("eps"), { min: value / 20, max: 5 * value, step: value / 20, value });
+  const [least, most] = page.reach[norm];
+  const step = value / 20;
+  Object.assign(at("eps"), { min: step * Math.ceil(least / step), max: Math.min(most, 5 * value), step, value });
   showNumbers();
 }
 
 function showNumbers() {
-  at("eps-shown").textContent = (+at("eps").value).toFixed(3);
+  const eps = +at("eps").value;
+  at("eps-shown").textContent = eps.toFixed(3) + (picked("norm") === "Linf" ? ` (${(255 * eps).toFixed(1)}/255)` : "");
   at("steps-shown").textContent = at("steps").value;
 }
 
@@ -144,7 +148,7 @@ function show(found) {
   at("pictures").replaceChildren(
     figure(found.pictures.clean, [bold("Clean"), made("br"), found.known ? truth : `seen as ${truth}`], "The clean image"),
     figure(found.pictures.attacked, [bold("Attacked"), made("br"), `moved by ${found.distance.toFixed(3)}`], "The attacked image"),
-    figure(found.pictures.difference, [bold("Difference"), made("br"), `${found.pictures.magnified.toFixed(1)} times as strong`], "What was added"),
+    figure(found.pictures.difference, [bold("Difference"), made("br"), found.pictures.magnified ? `${found.pictures.magnified.toFixed(1)} times as strong` : "none"], "What was added"),
   );
   const two = found.parties.length > 1;
   at("parties").replaceChildren(...found.parties.flatMap((party) => ["clean", "attacked"].map((state) => {
@@ -166,7 +170,8 @@ function showStep() {
   if (!one) return;
   at("step-picture").src = picture(one.picture);
   at("step-picture").alt = `The image at step ${number + 1}`;
-  at("step-words").textContent = `Step ${number + 1} of ${page.steps.length}: the right class leads by ${one.margin.toFixed(2)}; the classifier says ${one.classifier}, the defence ${one.defence}`;
+  const lead = one.margin < 0 ? `is behind by ${(-one.margin).toFixed(2)}` : `leads by ${one.margin.toFixed(2)}`;
+  at("step-words").textContent = `Step ${number + 1} of ${page.steps.length}: the right class ${lead}; the classifier says ${one.classifier}, the defence ${one.defence}`;
   drawSteps(at("step-chart"), page.steps, number);
 }
 
@@ -203,7 +208,10 @@ document.querySelector("[role=tablist]").addEventListener("keydown", (event) => 
 
 // Wiring
 
-at("form").addEventListener("submit", attempt(attack));
+at("form").addEventListener("submit", async (event) => {
+  await attempt(attack)(event);
+  if (matchMedia("(max-width: 60rem)").matches) at("verdict").scrollIntoView(); // it is below the form
+});
 at("defence").addEventListener("change", attempt(pickDefence));
 at("source").addEventListener("change", pickSource);
 at("norm").addEventListener("change", setReach);
@@ -219,6 +227,7 @@ at("later").addEventListener("click", turned(12));
 await attempt(async () => {
   const found = await asked("/api/offered");
   page.shapes = found.defences;
+  page.reach = found.reach;
   fill("defence", Object.keys(found.defences).map((name) => [name, name]));
   fill("record", found.records.map((title, i) => [i, title]));
   at("no-record").hidden = found.records.length > 0;
