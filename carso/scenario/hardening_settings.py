@@ -62,6 +62,9 @@ class HardeningSettings:
     guide_epochs: float = 0.0
     """Epochs at the start in which only the guide is attacked: its passes make no candidate, and so
     are cheap. Of the images that fool it, all is learnt from the start."""
+    unpainted_epochs: float = 0.0
+    """The first of these, in which no candidate is painted at all: the guide learns, and what it
+    reads, for half of what attacks on the whole cost."""
     eps_epochs: float = 0.0
     """Epochs after that over which the radius grows from 0, steps along with it; so does sigma."""
     temperature: float = 1.0
@@ -127,7 +130,7 @@ class HardeningSettings:
         check_least(self, 1, "epochs", "attack_steps", "validation_images", "samples")
         check_least(self, 2, "batch_size")
         check_least(self, 0, "reconstruct_epochs", "eps_epochs", "end_epochs", "attack_steps_end")
-        check_least(self, 0, "guide", "guide_epochs")
+        check_least(self, 0, "guide", "guide_epochs", "unpainted_epochs")
         check_least(self, 0, "temperature", "weight_decay", "weight_perturbation", "replays")
         check_least(self, 0, "trades_weight", "reconstruction", "features", "spread")
         check_least(self, 0, "patience", "anchor")
@@ -170,6 +173,8 @@ class HardeningSettings:
                 check(not getattr(self, key), key, "left out with a guide", getattr(self, key))
         guided = bool(self.guide) or not self.guide_epochs
         check(guided, "guide", "above 0 with guide_epochs", self.guide)
+        among = self.unpainted_epochs <= self.guide_epochs
+        check(among, "unpainted_epochs", "at most guide_epochs", self.unpainted_epochs)
         noise = self.guide and self.against == "noise"
         check(not noise, "guide", "left out against noise", self.guide)
         if self.replays:

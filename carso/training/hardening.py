@@ -68,6 +68,8 @@ class HardeningStage(HardeningUpdate):
         purifier.deployed()  # what only the paper's training needs is not trained here
         if processes.world_size > 1 and hardening.features:
             raise CarsoError("features looks at the whole batch at once: train with --devices 1")
+        if processes.world_size > 1 and hardening.unpainted_epochs:
+            raise CarsoError("unpainted_epochs leave weights without gradients: use --devices 1")
         if hardening.replays and hardening.loss == "trades":
             raise CarsoError('replays train on one loss alone: take another than loss = "trades"')
         by_margin = "margin" in (hardening.loss, hardening.attack_loss)

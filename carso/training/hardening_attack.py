@@ -173,6 +173,11 @@ class HardeningAttack:
         return self.step < self.updates_in(self.hardening.guide_epochs)
 
     @property
+    def unpainted(self) -> bool:
+        """Whether no candidate is painted as yet."""
+        return self.step < self.updates_in(self.hardening.unpainted_epochs)
+
+    @property
     def trained(self) -> nn.Module:
         """All that learns: the purifier, and its guide."""
         return as_module(self.purifier) if self.guided is None else self.guided

@@ -188,6 +188,10 @@ class HardeningUpdate(HardeningAttack):
         """The same where there is a guide, which is told by its own mistakes as well."""
         assert self.learning_guided is not None
         activations, own = self.read(attacked)
+        if self.unpainted:
+            told = self.learning_guided.told(activations, self.defence.noise)
+            loss = self.hardening.guide * self.classification_loss(told, labels)
+            return loss, torch.zeros_like(loss), told.detach()
         pixels, told = self.learning_guided.painted(activations, self.defence.noise)
         cost = reconstruction_cost(pixels, images).mean()
         logits = self.candidate_logits(pixels, own)

@@ -122,10 +122,12 @@ def test_every_setting_of_hardening_changes_the_identity() -> None:
     led = replace(own, loss="cross-entropy", guide=0.5)
     guided = replace(scenario, hardening=led)
     longer = replace(scenario, hardening=replace(led, guide_epochs=1.0))
-    found = [distinct(one) for one in (scenario, noise, louder, guided, longer)]
+    early = replace(led, guide_epochs=1.0, unpainted_epochs=0.5)
+    unpainted = replace(scenario, hardening=early)
+    found = [distinct(one) for one in (scenario, noise, louder, guided, longer, unpainted)]
     assert all(found.count(one) == 1 for one in found)
     for entry in fields(HardeningSettings):
-        if entry.name in ("against", "sigma", "guide", "guide_epochs"):
+        if entry.name in ("against", "sigma", "guide", "guide_epochs", "unpainted_epochs"):
             continue  # they only go together: see above
         value = getattr(own, entry.name)
         other = others.get(entry.name, value + 1 if isinstance(value, int) else 0.75)

@@ -1,7 +1,7 @@
 """A guide: a head on what the purifier has seen, attacked and trained along, and then dropped."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,11 @@ def parts(stage: HardeningStage, images: Tensor) -> tuple[Tensor, Tensor]:
     return stage.guided.head(summary), logits / stage.temperature
 
 
+def parameters(stage: HardeningStage) -> Iterator[tuple[str, nn.Parameter]]:
+    """The weights that learn, by their names."""
+    return stage.trained.named_parameters()
+
+
 def test_first_the_guide_alone_is_attacked_then_the_whole_defence_as_well(
     guided_stage: Make, batch: tuple[Tensor, Tensor]
 ) -> None:
@@ -121,6 +126,26 @@ def test_the_loss_is_of_candidates_and_guide_from_the_first_step(
     torch.testing.assert_close(found, logits)
 
 
+def test_before_anything_is_painted_only_the_guide_and_what_it_reads_learn(
+    guided_stage: Make, batch: tuple[Tensor, Tensor]
+) -> None:
+    images, labels = batch
+    stage = guided_stage(unpainted_epochs=1.0)
+    stage.trained.eval()
+    told, _ = parts(stage, images)
+    loss, cost, found = stage.loss(images, images, labels)
+    torch.testing.assert_close(loss, 0.5 * F.cross_entropy(told, labels))
+    torch.testing.assert_close(found, told)
+    assert float(cost) == 0
+    stage.update(images, labels, generator(0))
+    learns = {name for name, weight in parameters(stage) if weight.grad is not None}
+    assert any("encoders" in name for name in learns)
+    assert not any("decoders" in name or ".last" in name or ".ups" in name for name in learns)
+    stage.step = stage.steps()  # one epoch later it paints
+    stage.update(images, labels, generator(0))
+    assert all(weight.grad is not None for _, weight in parameters(stage))
+
+
 def test_a_stopped_hardening_with_a_guide_goes_on_with_the_same_bits(
     guided_stage: Make, tmp_path: Path
 ) -> None:
@@ -152,6 +177,7 @@ def test_a_purifier_without_a_summary_is_refused(new_stage: Make) -> None:
     ("asked", "says"),
     [
         ({"guide_epochs": 1.0}, "guide must be above 0 with guide_epochs"),
+        ({"guide": 1.0, "guide_epochs": 1.0, "unpainted_epochs": 2.0}, "at most guide_epochs"),
         ({"guide": 1.0, "loss": "trades"}, "loss must be"),
         ({"guide": 1.0, "replays": 3}, "replays must be left out with a guide"),
         ({"guide": 1.0, "reconstruct_epochs": 1.0}, "reconstruct_epochs must be left out"),
