@@ -102,6 +102,7 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "--on": (*NAMES, "cifar100"), "--devices": (*WHOLE, "0", "-1", *HUGE), "--device": DEVICES,
         "--classifier": CODE, "--data": DATA, "--threads": THREADS, "--nodes": NODES,
         "--out": ("run", "/proc/none/x.json", "", "mini.toml", "record.json"), "--name": ("",),
+        "--precision": (*NAMES, "16", "bf16"),
     },
     "export": {
         "--to": (*NAMES, "ONNX"), "--samples": (*WHOLE, "0", "-1"), "--classifier": CODE,
