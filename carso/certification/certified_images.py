@@ -32,8 +32,7 @@ class Certified:
     @property
     def passes(self) -> torch.autocast:
         """The precision in which the networks run."""
-        low = self.smoothing.precision == "bf16-mixed"
-        return torch.autocast(self.images.device.type, dtype=torch.bfloat16, enabled=low)
+        return Processes(precision=self.smoothing.precision).autocast(self.images.device)
 
     def labels_seen(self, noisy: Tensor, noise: Generator) -> Tensor:
         """How the model labels noisy images, one draw of its own noise for each."""
