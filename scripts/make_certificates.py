@@ -8,6 +8,8 @@ For each sigma: (a) the classifier alone, (b) behind a purifier that reads its a
 behind the same network reading the image, (d) the classifier itself trained on noise; the presets
 "image" and "noise-classifier". Everything is a `carso` command, printed before it runs; what is
 there already is not made again, and what was stopped goes on. --only b,c takes some of the four.
+--start PREFIX begins each purifier from the run of another prefix, for a classifier so large that
+few epochs are to be had around it; --epochs then says how many.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ def training(kind: str, asked: argparse.Namespace, sigma: str, run: Path) -> lis
         preset = ["--preset", "noise-classifier", "--classifier-only"]
         return ["train", asked.scenario, *preset, *common]
     preset = ["--preset", "image"] if kind == "c" else []
+    if asked.start:
+        common += ["--start", str(asked.runs / f"{asked.start}-{KINDS[kind][0]}-{sigma}")]
+    if asked.epochs:
+        common += ["--epochs", str(asked.epochs)]
     return ["harden", asked.scenario, "--classifier", asked.classifier, *preset, *common]
 
 
@@ -63,6 +69,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=RESULTS / "certificates")
     parser.add_argument("--prefix", default="fashion")
+    parser.add_argument("--start")
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--precision", default="bf16-mixed")
