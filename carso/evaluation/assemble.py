@@ -168,9 +168,9 @@ def verdict_sentence(record: dict[str, Any]) -> str:
         f"{worst.value:.3f} of {record['data']['count']} images right (95 % interval "
         f"{worst.low:.3f} to {worst.high:.3f}; without attack {clean.value:.3f})."
     )
-    if record["data"]["count"] < FEW:
-        fact += f" With fewer than {FEW} images the diagnostics can hardly object."
     if record["unreliable"]:
         why = " ".join(record["reasons"])
         return f"DO NOT TRUST THIS NUMBER. {fact} It is only an upper bound: {why}"
+    if record["data"]["count"] < FEW:
+        return f"{fact} With fewer than {FEW} images the diagnostics can hardly object."
     return f"{fact} No diagnostic speaks against it."

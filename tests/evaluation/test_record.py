@@ -125,12 +125,14 @@ def test_the_sentence_says_what_the_record_holds(record: dict[str, Any]) -> None
     text = record["verdict"]
     assert "the worst of 3 attacks within eps = 0.02 the defence small labels" in text
     assert f"{record['accuracy']['worst']['value']:.3f} of 12 images" in text
-    trusted = "No diagnostic speaks against it."
+    few, trusted = "the diagnostics can hardly object.", "No diagnostic speaks against it."
     assert text.startswith("DO NOT TRUST") == record["unreliable"]
-    assert (trusted in text) != record["unreliable"]
+    assert (few in text) != record["unreliable"]
     record["unreliable"], record["reasons"] = True, ["Something is wrong."]
     assert verdict_sentence(record).endswith("only an upper bound: Something is wrong.")
     record["unreliable"] = False
+    assert verdict_sentence(record).endswith(few)
+    record["data"]["count"] = 1000
     assert verdict_sentence(record).endswith(trusted)
 
 
