@@ -17,7 +17,7 @@ from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.evaluation.attack_names import SUITE_NAMES, refuse_attack
 from carso.machine.limits import check_threads
-from carso.scenario.hardening_settings import ENEMIES, STARTS
+from carso.scenario.hardening_settings import ENEMIES, STARTS, means_a_file
 from carso.storage.files import check_writable
 
 PACKAGE = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ def check_start(name: str) -> None:
     """Refuse a starting point of a hardening that is neither a word for one, nor a file, nor a
     defence."""
     if name and name not in STARTS:
-        if Path(name).suffix:
+        if means_a_file(name):
             check_files("--start", [Path(name)])
         else:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 from carso.scenario.allowed_values import (
     AGGREGATIONS,
@@ -22,6 +23,12 @@ STARTS = ("purifier", "scratch")
 """What hardening may begin from besides the purifier of another run."""
 ENEMIES = ("attacks", "noise")
 """What hardening may be against."""
+
+
+def means_a_file(start: str) -> bool:
+    """Whether `start` is a weight file and no run; a name of a run may end in a number (-0.5)."""
+    path = Path(start)
+    return bool(path.suffix) and not path.is_dir()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

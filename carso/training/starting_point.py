@@ -9,7 +9,7 @@ from carso.defence.on_disk import refuse_exchanged
 from carso.defence.shipped import folder_of
 from carso.errors import CarsoError
 from carso.purifiers.base import TrainablePurifier
-from carso.scenario.hardening_settings import STARTS
+from carso.scenario.hardening_settings import STARTS, means_a_file
 from carso.storage import tensor_files
 from carso.storage.tensor_files import few
 
@@ -19,9 +19,8 @@ def weights_of(start: str) -> Path | None:
     or of a shipped defence, hardened if it is; None where it names no other run."""
     if start in STARTS:
         return None
-    path = Path(start)
-    if path.suffix:
-        if not path.is_file():
+    if means_a_file(start):
+        if not (path := Path(start)).is_file():
             raise CarsoError(f"start: there is no file {start}")
         return path
     try:

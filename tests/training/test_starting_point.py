@@ -11,6 +11,7 @@ from torch import nn
 
 from carso import harden
 from carso.classifiers.frozen import freeze
+from carso.cli.before_work import check_start
 from carso.data import ImageData
 from carso.defence.around import purifier_around
 from carso.errors import CarsoError
@@ -73,9 +74,13 @@ def test_what_start_may_name(tmp_path: Path) -> None:
         weights_of("nowhere")
     with pytest.raises(CarsoError, match=r"there is no file nowhere\.pt"):
         weights_of("nowhere.pt")
-    (tmp_path / "defence.json").write_text("{}")
+    (run := tmp_path / "sigma-0.5").mkdir()  # the number is no suffix
+    (run / "defence.json").write_text("{}")
     with pytest.raises(CarsoError, match="not finished"):
-        weights_of(str(tmp_path))
+        weights_of(str(run))
+    tensor_files.save(run / "hardening.safetensors", {"a": torch.zeros(1)})
+    assert weights_of(str(run)) == run / "hardening.safetensors"
+    check_start(str(run))
 
 
 def settings(**changes: object) -> Scenario:
