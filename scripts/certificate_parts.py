@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def how_certified(prefix: str = "fashion") -> str:
         most = Smoothing(sigma=1.0, draws=draws).largest_radius
         sentences.append(
             f"{images} test images, {draws:,} draws for each, {KNOWN[precision]}, alpha = 0.001: "
-            f"no radius above {most:.2f} sigma can come of it."
+            f"no radius above {math.ceil(100 * most) / 100:.2f} sigma can come of it."
         )
     return " ".join(sentences) or "Not measured yet."
 
@@ -81,10 +82,10 @@ def compared(prefix: str = "fashion") -> str:
                 continue
             both = [record(path) for path in files]
             cells = " | ".join(
-                signed(paired_difference(*(hits(found, at) for found in both))) for at in RADII[:-1]
+                signed(paired_difference(*(hits(found, at) for found in both))) for at in RADII
             )
             rows.append(f"| {both[1]['subject']['name']} | {sigma} | {cells} |")
-    radii = " | ".join(f"{radius:g}" for radius in RADII[:-1])
+    radii = " | ".join(f"{radius:g}" for radius in RADII)
     return table(f"| reads activations, against | sigma | {radii} |", rows)
 
 

@@ -66,7 +66,10 @@ def reports() -> dict[Path, str]:
 
     names = dict.fromkeys([*EVALUATIONS, *(name for group in GROUPS.values() for name in group)])
     found = [path for name in names if (path := RESULTS / f"{name}.json").exists()]
-    return rendered_files(found, RESULTS) | rendered_files(certificates(), CERTIFICATES)
+    pages = rendered_files(found, RESULTS) | rendered_files(certificates(), CERTIFICATES)
+    for prefix in ("cifar10-resnet20", "cifar10-resnet18"):
+        pages |= rendered_files(certificates(prefix), CERTIFICATES / prefix)
+    return pages
 
 
 def main() -> None:

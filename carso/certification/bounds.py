@@ -58,11 +58,17 @@ class UpperTail:
         return float(terms.logsumexp(dim=0).exp())
 
 
-def l2_radius(probability: float, sigma: float) -> float:
-    """The certified L2 radius of a class that wins with at least this probability; 0: none."""
-    if probability <= 0.5:
+def l2_radius(probability: float, sigma: float, *, lost: float = 0.0) -> float:
+    """The certified L2 radius of a class that wins with at least this probability; 0: none.
+
+    Of each probability, arithmetic that is not exact may have moved `lost`: of that of the image
+    itself, and of that of the attacked one, which must stay above one half all the same.
+    """
+    if probability - lost <= 0.5 + lost:
         return 0.0
-    return sigma * NormalDist().inv_cdf(min(probability, 1 - 1e-16))
+    normal = NormalDist()
+    farthest = normal.inv_cdf(min(probability - lost, 1 - 1e-16))
+    return sigma * (farthest - normal.inv_cdf(0.5 + lost))
 
 
 def linf_radius(radius: float, pixels: int) -> float:

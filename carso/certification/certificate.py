@@ -85,13 +85,13 @@ def certify_image(
     The draws end early where they cannot matter any more. "hopeless" looks only at what the outcome
     would be whatever the remaining draws say: it is the one that all draws would have given.
     "wrong" gives up a certificate that would not count. Neither can make one, so they do not touch
-    the confidence. What float64 may round otherwise is taken off the probability.
+    the confidence. What float64 may round otherwise is taken off the probabilities.
     """
     lost = ROUNDING * estimate.image.numel()
     selected = int(select.count(smoothing.selection).argmax())
     if label is not None and selected != label:
         return Certificate(selected=selected, votes=0, spent=0, radius=0.0, decided="wrong")
-    needed = least_successes(smoothing.draws, smoothing.alpha, above=0.5 + lost)
+    needed = least_successes(smoothing.draws, smoothing.alpha, above=0.5 + 2 * lost)
     votes = spent = 0
     while spent < smoothing.draws:
         size = min(smoothing.batch, smoothing.draws - spent)
@@ -101,8 +101,8 @@ def certify_image(
             return Certificate(
                 selected=selected, votes=votes, spent=spent, radius=0.0, decided="hopeless"
             )
-    bound = lower_bound(votes, smoothing.draws, smoothing.alpha) - lost
-    radius = l2_radius(bound, smoothing.sigma)
+    bound = lower_bound(votes, smoothing.draws, smoothing.alpha)
+    radius = l2_radius(bound, smoothing.sigma, lost=lost)
     return Certificate(
         selected=selected, votes=votes, spent=spent, radius=radius, decided="all draws"
     )

@@ -46,10 +46,14 @@ def certify(
         typer.Option(help="Deviation of the noise, on the [0, 1] scale; default: of the training."),
     ] = None,
     images: Annotated[int, typer.Option(help="How many images.")] = 500,
-    n: Annotated[int, typer.Option("--n", help="Draws that bound the probability.")] = 10_000,
-    n0: Annotated[int, typer.Option("--n0", help="Draws, others, that select the class.")] = 100,
+    n: Annotated[
+        int, typer.Option("--n", min=1, help="Draws that bound the probability.")
+    ] = 10_000,
+    n0: Annotated[
+        int, typer.Option("--n0", min=1, help="Draws, others, that select the class.")
+    ] = 100,
     alpha: Annotated[float, typer.Option(help="Probability that a certificate is wrong.")] = 0.001,
-    batch: Annotated[int, typer.Option(help="Noisy copies in one pass.")] = 250,
+    batch: Annotated[int, typer.Option(min=1, help="Noisy copies in one pass.")] = 250,
     split: Annotated[str, typer.Option(help="test or validation.")] = "test",
     on: Annotated[str, typer.Option(help="A data set instead of the scenario's own.")] = "",
     bare: Annotated[bool, typer.Option("--bare", help="The classifier alone, smoothed.")] = False,
@@ -99,6 +103,9 @@ def certify(
         split: split != "test",
         Path(on).name: bool(on),
         f"n-{n}": n != 10_000,
+        f"n0-{n0}": n0 != 100,
+        f"alpha-{alpha:g}": alpha != 0.001,
+        f"batch-{batch}": batch != 250,
         precision: precision != "32-true",
         f"seed-{seed}": seed != 0,
     }

@@ -109,4 +109,4 @@ def stopped() -> None:
     """Say how to go on; of many processes the first one does."""
     if not first_process():
         return
-    say("stopped; a training or evaluation goes on when the command is given again")
+    say("stopped; training, evaluation and certificates go on when the command is given again")

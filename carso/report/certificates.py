@@ -25,6 +25,8 @@ def is_certificate(record: Record) -> bool:
 
 
 def certificate_title(record: Record) -> str:
+    if record.get("title"):
+        return str(record["title"])
     return f"{record['subject']['name']}, sigma = {record['smoothing']['sigma']:g}"
 
 

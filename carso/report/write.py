@@ -27,14 +27,14 @@ def write_report(paths: Sequence[Path], folder: Path) -> tuple[list[str], list[P
     written = rendered_files(paths, folder)
     for path, text in written.items():
         files.write_text(path, text)
-    return terminal([read_any(path) for path in paths]), list(written)
+    return terminal(read_all(paths)), list(written)
 
 
 def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
     """The page and the tables of records, as the files in `folder` that they belong into."""
     from carso.report.html import page
 
-    found = [read_any(path) for path in paths]
+    found = read_all(paths)
     try:
         return {
             folder / "index.html": page(found),
@@ -46,6 +46,16 @@ def rendered_files(paths: Sequence[Path], folder: Path) -> dict[Path, str]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         which = ", ".join(map(str, paths))
         raise CarsoError(f"{which}: damaged, or of another version of carso ({error!r})") from error
+
+
+def read_all(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Records; certificates that would have the same title have the names of their files too."""
+    found = [read_any(path) for path in paths]
+    titles = [certificate_title(one) if is_certificate(one) else "" for one in found]
+    for record, path, title in zip(found, paths, titles, strict=True):
+        if title and titles.count(title) > 1:
+            record["title"] = f"{title} ({path.stem})"
+    return found
 
 
 def read_any(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 more often than it says."""
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ SHAPE, CLASSES, SIGMA = (1, 6, 6), 3, 0.4
 
 
 class Patches(nn.Module):
-    """A network that is neither linear nor sure, with noise of its own."""
+    """A network that is neither linear nor sure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,4 +141,16 @@ def test_what_rounding_may_change_is_taken_off_the_probability(record: dict[str,
     index = images["votes"].index(max(images["votes"]))
     bound = lower_bound(images["votes"][index], 1000, 0.001)
     lost = ROUNDING * math.prod(SHAPE)
-    assert images["radius"][index] == l2_radius(bound - lost, SIGMA) < l2_radius(bound, SIGMA)
+    assert images["radius"][index] == l2_radius(bound, SIGMA, lost=lost) < l2_radius(bound, SIGMA)
+
+
+def test_rounding_counts_at_the_image_and_at_the_attacked_one() -> None:
+    """The probability of the attacked image, by the theorem and less what is lost there, is still
+    above one half at the radius, and no longer a little beyond."""
+    lost, normal = 1e-4, NormalDist()
+    radius = l2_radius(0.9, SIGMA, lost=lost)
+    at = [normal.cdf(normal.inv_cdf(0.9 - lost) - r / SIGMA) for r in (radius, radius + 1e-6)]
+    assert at[0] - lost >= 0.5 - 1e-12
+    assert at[1] - lost < 0.5
+    assert l2_radius(0.5 + lost, SIGMA, lost=lost) == 0.0
+    assert l2_radius(0.5 + 3 * lost, SIGMA, lost=lost) > 0.0

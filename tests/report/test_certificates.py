@@ -14,11 +14,12 @@ from carso.evaluation.statistics import share
 from carso.report.certificates import (
     certificate_conclusion,
     certificate_table,
+    certificate_title,
     certified_plot,
     round_ticks,
 )
 from carso.report.html import page
-from carso.report.write import rendered_files, write_report
+from carso.report.write import read_all, rendered_files, write_report
 from carso.storage import files
 
 EVALUATED = Path(__file__).parents[2] / "docs" / "results" / "demo" / "classifier.json"
@@ -152,6 +153,13 @@ def test_a_page_of_certificates_alone() -> None:
     assert "0.400 at 0.25" in (plot["aria-label"] or "")
     assert "b" not in {tag for tag, _ in found.tags}
     assert "upper bound" not in found.text  # a proof is none
+
+
+def test_certificates_of_one_title_are_named_after_their_files(tmp_path: Path) -> None:
+    paths = written(tmp_path, certificate(), certificate(), certificate("other"))
+    found = [certificate_title(one) for one in read_all(paths)]
+    same = "net, sigma = 0.25"
+    assert found == [f"{same} (0)", f"{same} (1)", "other, sigma = 0.25"]
 
 
 def test_report_takes_both_kinds_at_once(tmp_path: Path) -> None:

@@ -88,13 +88,13 @@ def test_it_judges_single_candidates_under_noise(
     assert again == found
 
 
-@pytest.mark.parametrize("kind", ["vae", "unet"])
+@pytest.mark.parametrize("kind", ["vae", "unet", "flow"])
 def test_a_purifier_may_read_the_image_itself(
     kind: str, network: nn.Module, bars: ImageData
 ) -> None:
     """Denoised smoothing: the classifier is not run before the purifier."""
-    shape = {"widths": (4, 8), "blocks": (0, 1)} if kind == "unet" else {}
-    shape |= {} if kind == "unet" else {"condition": 8, "latent": 8, "decoder_width": 16}
+    painted = {"condition": 8, "latent": 8, "decoder_width": 16}
+    shape = painted if kind == "vae" else {"widths": (4, 8), "blocks": (0, 1)}
     with seeded(0, "purifier"):
         purifier = purifier_around(network, (1, 8, 8), layers=["input"], kind=kind, **shape)
     settings = HardeningSettings(
