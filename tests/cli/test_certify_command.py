@@ -42,7 +42,8 @@ def test_wrong_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     wrong("--sigma", "0", says="sigma is a deviation above 0")
     wrong("--sigma", "1", "--n", "5", says="5 draws can certify nothing")
     wrong("--sigma", "1", "--alpha", "0", says="alpha must be a probability")
-    wrong("--sigma", "1", "--batch", "0", says="batch must be at least 1")
+    for option in ("--n", "--n0", "--batch"):
+        wrong("--sigma", "1", option, "0", says=f"Invalid value for '{option}'")
     wrong("--sigma", "1", "--batch", "1000000000000", says="--batch")
     wrong("--sigma", "1", "--bare", "--unhardened", says="give one of them")
     wrong("--sigma", "1", "--split", "odd", says="the split is test or validation")
