@@ -18,6 +18,8 @@ from carso.report.record_tables import signed
 CERTIFICATES = RESULTS / "certificates"
 KNOWN = {"32-true": "in float32", "bf16-mixed": "in bfloat16"}
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
+OTHERS = ("cifar10-resnet20", "cifar10-resnet18")
+"""Prefixes of the records around classifiers of other people."""
 KINDS = ("bare", "activations", "image", "noise-classifier")
 """The classifier alone, behind a purifier that reads its activations, behind one that reads the
 image, and trained on noise itself."""
@@ -147,8 +149,7 @@ def around(prefix: str) -> str:
 
 
 CERTIFICATE_PARTS = {
-    "certificates-resnet20": partial(around, "cifar10-resnet20"),
-    "certificates-resnet18": partial(around, "cifar10-resnet18"),
+    **{f"certificates-{name.removeprefix('cifar10-')}": partial(around, name) for name in OTHERS},
     "certificates": certified,
     "certificates-how": how_certified,
     "certificates-compared": compared,

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmark_parts import BENCHMARK_PARTS
-from certificate_parts import CERTIFICATE_PARTS, CERTIFICATES
+from certificate_parts import CERTIFICATE_PARTS, CERTIFICATES, OTHERS
 from certificate_parts import paths as certificates
 from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
 from export_parts import EXPORT_PARTS
@@ -67,7 +67,7 @@ def reports() -> dict[Path, str]:
     names = dict.fromkeys([*EVALUATIONS, *(name for group in GROUPS.values() for name in group)])
     found = [path for name in names if (path := RESULTS / f"{name}.json").exists()]
     pages = rendered_files(found, RESULTS) | rendered_files(certificates(), CERTIFICATES)
-    for prefix in ("cifar10-resnet20", "cifar10-resnet18"):
+    for prefix in OTHERS:
         pages |= rendered_files(certificates(prefix), CERTIFICATES / prefix)
     return pages
 
