@@ -53,35 +53,63 @@ def carried(shown: Tensor, images: Tensor) -> Tensor:
 
 
 def classifier_within(model: nn.Module, images: Tensor) -> InnerClassifier | None:
-    """The outermost part that makes scores of images and sees, or says, another thing than the
-    whole; None where there is none."""
-    seen: dict[str, tuple[Tensor, Tensor]] = {}
-    parts = dict(model.named_modules())
+    """The part that makes scores of images and sees, or says, another thing than the whole: of
+    wrappers in wrappers the innermost. None where there is none."""
+    seen = classifications_within(model, images)
+    whole = seen.pop("", None)
+    if whole is None:
+        return None
+    found, name = whole, ""
+    for part, made in seen.items():  # a module comes before its parts
+        if made.scores.shape[1] != whole.scores.shape[1] or alike(made, found):
+            continue
+        if not name or (part.startswith(f"{name}.") and goes_deeper(made, images)):
+            found, name = made, part
+    return InnerClassifier(name.rpartition(".")[2], model.get_submodule(name)) if name else None
+
+
+class Classification(NamedTuple):
+    """What a part was shown, and the scores that it made of it."""
+
+    shown: Tensor
+    scores: Tensor
+
+
+def classifications_within(model: nn.Module, images: Tensor) -> dict[str, Classification]:
+    """By its name, each part that makes scores of something like images, a part of another after
+    that; the whole is called ""."""
+    seen: dict[str, Classification] = {}
+    names = [name for name, _ in model.named_modules()]
 
     def watch(name: str) -> Any:
         def hook(module: nn.Module, given: Any, made: Any) -> None:
             if name not in seen and given and is_classification(given[0], made, images):
-                seen[name] = (given[0].detach(), made.detach())
+                seen[name] = Classification(given[0].detach(), made.detach())
 
         return hook
 
     handles = []
     try:
-        handles = [part.register_forward_hook(watch(name)) for name, part in parts.items() if name]
+        handles = [part.register_forward_hook(watch(name)) for name, part in model.named_modules()]
         with torch.no_grad(), global_generators_kept():
-            scores = model(images)
+            model(images)
     except RuntimeError:  # scripted modules take no hooks
-        return None
+        return {}
     finally:
         for handle in handles:
             handle.remove()
-    for name in parts:
-        if name in seen:
-            given, made = seen[name]
-            alike = same(given, images) and same(made, scores)
-            if made.shape[1] == scores.shape[1] and not alike:
-                return InnerClassifier(name.rpartition(".")[2], parts[name])
-    return None
+    return {name: seen[name] for name in names if name in seen}
+
+
+def alike(first: Classification, second: Classification) -> bool:
+    return same(first.shown, second.shown) and same(first.scores, second.scores)
+
+
+def goes_deeper(inner: Classification, images: Tensor) -> bool:
+    """Whether a part of a classifier is one of images itself. The last layers of a network are
+    none: what they see has other channels or is small."""
+    sizes = zip(inner.shown.shape[2:], images.shape[2:], strict=True)
+    return inner.shown.shape[1] == images.shape[1] and all(2 * ours >= own for ours, own in sizes)
 
 
 def is_classification(given: Any, made: Any, images: Tensor) -> bool:

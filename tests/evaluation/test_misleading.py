@@ -31,6 +31,13 @@ class Wrapped(nn.Module):
         return self.network((images * 10).round() / 10)  # type: ignore[no-any-return]
 
 
+class Shifted(Wrapped):
+    """A change of the scores, with a gradient of its own."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return 3 * self.network(images) + 5  # type: ignore[no-any-return]
+
+
 class Watchful(Wrapped):
     """Another answer where gradients are asked for."""
 
@@ -98,6 +105,26 @@ def test_the_classifier_inside_is_differentiated_at_what_it_is_shown(
     (wanted,) = torch.autograd.grad(classifier(rounded)[:, 0].sum(), rounded)
     assert torch.allclose(found, wanted, atol=1e-5)
     assert classifier_within(classifier, images[:2]) is None
+
+
+def test_of_wrappers_in_wrappers_the_innermost_is_found(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    whole = Shifted(Wrapped(Shifted(classifier)))
+    found = classifier_within(whole, images[:2])
+    assert found is not None
+    assert found.part is classifier
+    assert objections(whole, images, labels)["inside"] is False
+
+
+def test_the_last_layers_of_a_network_are_no_classifier_of_images(images: Tensor) -> None:
+    last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4))
+    network = nn.Sequential(
+        nn.Conv2d(images.shape[1], 6, 3, stride=4, padding=1), nn.ReLU(), last
+    ).eval()
+    found = classifier_within(Wrapped(network), images[:2])
+    assert found is not None
+    assert found.part is network
 
 
 def test_what_is_shown_may_be_of_another_size(images: Tensor) -> None:
