@@ -14,6 +14,9 @@ from carso.attacks.attack import AttackFacts, Model, NamedByFields, verified
 from carso.errors import CarsoError
 from carso.threats.threat import Threat
 
+TINY = torch.finfo(torch.float32).tiny
+"""Below every margin and gradient that a float32 can hold without losing digits."""
+
 
 def margins(scores: Tensor, labels: Tensor) -> Tensor:
     """The lead of the right class over the best other one, (B,); below 0 is a mistake."""
@@ -134,7 +137,7 @@ class Descent:
             gradient = gradient.where(usable, 0.0)
             better = lead < lowest
             best[better], lowest[better] = current[better], lead[better]
-            scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp(min=1e-12)
+            scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp(min=TINY)
             velocity = self.momentum * velocity + gradient / scale
             decay = 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
             size = self.step_share * threat.eps * decay

@@ -65,6 +65,23 @@ def test_an_honest_network_passes_all(
     assert found["memory"] is None  # of noise
 
 
+class Scaled(Wrapped):
+    """The same answers by scores that are hardly any."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return 1e-25 * self.network(images)  # type: ignore[no-any-return]
+
+
+def test_the_scale_of_scores_is_no_finding(
+    classifier: nn.Module, images: Tensor, labels: Tensor
+) -> None:
+    plain, scaled = (
+        objections(model, images, labels) for model in (classifier, Scaled(classifier))
+    )
+    assert scaled.pop("inside"), "the classifier inside gives away no more"
+    assert scaled == {name: ok for name, ok in plain.items() if name != "inside"}
+
+
 @pytest.mark.parametrize("how", ["negated", "random", "zero"])
 def test_a_gradient_that_is_no_slope_is_found(
     how: str, classifier: nn.Module, spoiling: type, images: Tensor, labels: Tensor

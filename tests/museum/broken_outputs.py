@@ -74,6 +74,44 @@ class Memory(After):
         return logits + bonus * (nearest <= self.near).unsqueeze(1)
 
 
+class Decoy(After):
+    """The classifier's own scores, and on the way back the gradient of another network, that of
+    weights made anew."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__(classifier)
+        self.other = deepcopy(classifier)
+        source = torch.Generator().manual_seed(0)
+        for parameter in self.other.parameters():
+            spread = float(parameter.detach().std(correction=0))
+            parameter.data += spread * torch.randn(parameter.shape, generator=source)
+
+    def forward(self, images: Tensor) -> Tensor:
+        other: Tensor = self.other(images)
+        return self.network(images).detach() + (other - other.detach())  # type: ignore[no-any-return]
+
+
+class Watching(After):
+    """Keeps what it was asked; to whatever is near an older question it gives the older answer."""
+
+    most = 1000
+
+    def __init__(self, classifier: nn.Module, near: float) -> None:
+        super().__init__(classifier)
+        self.near = near
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.network(images)
+        answers, asked = [], images.detach().flatten(1)
+        for question, answer in zip(asked, logits, strict=True):
+            old = [a for q, a in self.seen if float((q - question).abs().max()) <= self.near]
+            answers.append(old[0] + 0 * answer if old else answer)
+            if not old and len(self.seen) < self.most:
+                self.seen.append((question, answer.detach()))
+        return torch.stack(answers)
+
+
 class FewDraws(nn.Module):
     """Noise in the first layer; the probabilities of four passes are averaged."""
 

@@ -11,8 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from broken_inputs import Compressed, Quantised, Resized, Shattered, Smoothed, Thermometer
+from broken_inputs import (
+    Compressed,
+    Quantised,
+    Reassured,
+    Resized,
+    Shattered,
+    Smoothed,
+    Thermometer,
+)
 from broken_outputs import (
+    Decoy,
     Detector,
     FewDraws,
     Hot,
@@ -20,6 +29,7 @@ from broken_outputs import (
     Memory,
     Pruned,
     Saturated,
+    Watching,
     Winners,
 )
 from torch import Tensor, nn
@@ -149,6 +159,24 @@ BROKEN = (
     Exhibit(
         name="sine", build=around(Shattered), what="a small fast sine added to the image",
         papers="Athalye et al. 2018, shattered gradients",
+    ),
+    Exhibit(
+        name="nested", build=around(lambda classifier: Scaled(Quantised(classifier))),
+        what="16 levels of grey, then larger logits: a wrapper in a wrapper",
+        papers="Athalye et al. 2018",
+    ),
+    Exhibit(
+        name="reassured", build=around(Reassured), what="moved to where the classifier is surer",
+        papers="Alfarra et al. 2022; Croce et al. 2022",
+    ),
+    Exhibit(
+        name="decoy", build=around(Decoy), what="scores of one network, gradient of another",
+        papers="Athalye et al. 2018, a white box that lies",
+    ),
+    Exhibit(
+        name="watching", build=around(lambda classifier: Watching(classifier, EPS)),
+        what="to what is near an older question, the older answer",
+        papers="Chen et al. 2020; Feng et al. 2023",
     ),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from carso.attacks.averaging import cosine
-from carso.attacks.margin import margins
+from carso.attacks.margin import TINY, margins
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext, slack
 from carso.evaluation.diagnostics.slopes import noise_held, nothing_stands
 from carso.evaluation.statistics import percent
@@ -49,7 +49,7 @@ def same_answers(context: DiagnosticContext) -> Diagnosis:
 def unalike(first: Tensor, second: Tensor, labels: Tensor) -> float:
     """The share of images whose margins differ by more than rounding explains."""
     before, after = margins(first, labels), margins(second, labels)
-    size = before.abs().median().clamp(min=1e-12)
+    size = before.abs().median().clamp(min=TINY)
     return float((~((before - after).abs() <= UNALIKE * size)).double().mean())
 
 
@@ -62,7 +62,7 @@ def memory(context: DiagnosticContext) -> Diagnosis:
             words = "Neighbouring pixels are not alike: a moved image would be another."
             return Diagnosis(name="memory", ok=None, verdict=words)
         own, moved = (float(each.median()) for each in leads(model, images, labels))
-    kept = moved / max(own, 1e-12)
+    kept = moved / max(own, TINY)
     words = (
         f"Of {len(images)} images moved by a pixel, the median margin is {percent(kept)} of that "
         "of the images themselves."

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from carso.attacks.margin import margins
+from carso.attacks.margin import TINY, margins
 from carso.evaluation.diagnostics.diagnosis import Diagnosis, DiagnosticContext
 from carso.evaluation.statistics import percent
 from carso.randomness import generator, seeded, uniform
@@ -94,7 +94,7 @@ def jumps(context: DiagnosticContext) -> Diagnosis:
                 torch.where(first.cpu(), low, middle),
                 torch.where(first.cpu(), middle, high),
             )
-    size = (after - before).abs() / leads[0].abs().median().clamp(min=1e-12)
+    size = (after - before).abs() / leads[0].abs().median().clamp(min=TINY)
     share = float((size > JUMP).double().mean())
     words = (
         f"On the way to twice eps in a random direction the margin jumps by over {percent(JUMP)} "
@@ -148,4 +148,4 @@ def promise_kept(
     threat = context.evaluation.threat
     point = (images - threat.ascend(gradient.nan_to_num(), scale * threat.eps)).clamp(0, 1)
     promised = (gradient * (images - point)).flatten(1).sum(dim=1)
-    return (margin - margins(model(point), labels)) / promised.clamp(min=1e-30)
+    return (margin - margins(model(point), labels)) / promised.clamp(min=TINY)
