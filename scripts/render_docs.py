@@ -19,6 +19,7 @@ from evaluation_parts import EVALUATION_PARTS, EVALUATIONS
 from export_parts import EXPORT_PARTS
 from generator_parts import GENERATOR_PARTS
 from hardening_parts import GROUPS, HARDENING_PARTS
+from ingredient_parts import INGREDIENT_PARTS
 from museum_parts import MUSEUM_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
@@ -43,6 +44,7 @@ PARTS = {
     **EXPORT_PARTS,
     **CERTIFICATE_PARTS,
     **MUSEUM_PARTS,
+    **INGREDIENT_PARTS,
 }
 PAGES = (
     ROOT / "README.md",
