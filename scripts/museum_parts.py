@@ -45,9 +45,8 @@ def museum() -> str:
 def line(card: Any, found: dict[str, Any], own: float) -> str:
     """One exhibit."""
     ours = found["carso"]
-    objections = ", ".join(ours["failed"]) or (
-        "none" if ours["said"] <= own + CLOSE else "**none**"
-    )
+    past = not card.honest and ours["said"] > own + CLOSE
+    objections = ", ".join(ours["failed"]) or ("**none**" if past else "none")
     shown = [card.name, card.what, card.papers or "honest", f"{ours['clean']:.3f}"]
     shown += [f"{ours['said']:.3f}", objections]
     shown += [said(found.get(name), card.random or name != "rand") for name in LIBRARIES]
