@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     torch.set_num_threads(given.threads)
     trials = tomllib.loads(TRIALS.read_text(encoding="utf-8"))["trial"]
     known = [trial["name"] for trial in trials]
