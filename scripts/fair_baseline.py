@@ -1,7 +1,7 @@
 """The fair baseline of a hardened defence: its classifier with as much adversarial training.
 
     python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025] [--epochs 17] [--before RUN]
-        [--precision bf16-mixed]
+        [--precision bf16-mixed] [--classifier FILE]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
 examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
@@ -9,7 +9,8 @@ at least its number of gradient passes; each is through the classifier, not the 
 epoch is chosen in the same way: the one that stands best under the attack on validation images.
 A pass through the classifier alone is cheaper; `--epochs` gives it as many as take the time of the
 hardening. Where the hardening began from another, `--before` counts the passes of that as well: its
-run, or its JSON in docs/results/trials; it may be given more than once. `--precision bf16-mixed`
+run, or its JSON in docs/results/trials; it may be given more than once. `--classifier` is the file
+of a classifier that its defence does not hold. `--precision bf16-mixed`
 trains in bfloat16, as hardening attacks where that is faster.
 (With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
 see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
@@ -28,6 +29,7 @@ import torch
 from records import in_one_line
 from torch import Tensor
 
+from carso.classifiers.brought import load_classifier
 from carso.defence.on_disk import stored
 from carso.defence.shipped import folder_of
 from carso.distributed.launchers import PRECISIONS
@@ -131,12 +133,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.025)
     parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--before", action="append", default=[])
+    parser.add_argument("--classifier", type=Path)
     parser.add_argument("--precision", choices=PRECISIONS, default="32-true")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     folder = folder_of(given.run)
-    found = stored(folder, None, "cpu")
+    found = stored(folder, load_classifier(given.classifier) if given.classifier else None, "cpu")
     hardening = found.scenario.hardening
     if hardening is None:
         raise CarsoError(f"{folder} is not hardened")

@@ -31,18 +31,25 @@ def record(path: Path) -> Any:
 
 
 def subject_and_images(
-    record: dict[str, Any], name: str, folder: Path | None = None
+    record: dict[str, Any], name: str, folder: Path | None = None, classifier: Path | None = None
 ) -> tuple[nn.Module, Tensor, Tensor]:
-    """What a record is about: the defence `name` or its classifier, its images and their labels."""
+    """What a record is about: the defence `name` or its classifier, its images and their labels;
+    `classifier` is the file of one that the defence does not hold."""
     import torch
 
+    from carso.classifiers.brought import load_classifier
     from carso.defence.on_disk import load, stored
     from carso.defence.shipped import folder_of
     from carso.evaluation.by_name import Images
     from carso.evaluation.fingerprints import weights
 
     bare = record["subject"]["kind"] == "classifier"
-    defence = stored(folder_of(name), None, torch.device("cpu")) if bare else load(name)
+    network = load_classifier(classifier) if classifier else None
+    defence = (
+        stored(folder_of(name), network, torch.device("cpu"))
+        if bare
+        else load(name, classifier=network)
+    )
     model: nn.Module = defence.classifier if bare else defence
     if weights(model) != record["subject"]["weights"]:
         raise SystemExit(f"{name} has other weights than the record is about")

@@ -1,12 +1,13 @@
 """Tries to refute a record: ten times its budget, on every image that might still break.
 
     python scripts/refute.py RECORD OUT [--run RUN] [--least 50] [--times 10] [--data DIR]
-                             [--seed 1] [--threads 1]
+                             [--seed 1] [--threads 1] [--classifier FILE]
 
 RECORD is what `carso evaluate` wrote of a shipped defence, of a run (`--run` says where it is), or
-of the classifier of either. Attacked anew are the images that some draw labels right in it and
-whose worst example has a margin from which images do break: at most the widest from which an attack
-of the record, after its first two, broke one. They are at least the `--least` weakest. Each of them
+of the classifier of either, whose file `--classifier` gives where the defence does not hold it.
+Attacked anew are the images that some draw labels right in it and whose worst example has a margin
+from which images do break: at most the widest from which an attack of the record, after its first
+two, broke one. They are at least the `--least` weakest. Each of them
 gets `--times` the gradients that the record spent on an image on average, most of them in short
 descents from the worst example so far, and 5,000 queries of Square. OUT is a JSON of what that
 takes from the record: of each image the worse of the two verdicts counts, so that luck counts
@@ -93,12 +94,12 @@ def chosen(record: dict[str, Any], least: int) -> tuple[list[int], float]:
 
 def run(
     record: dict[str, Any], name: str, least: int, times: float, folder: Path | None, seed: int,
-    out: Path,
+    out: Path, classifier: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """What longer attacks take from `record`; what is done is kept beside `out`."""
     if record["subject"].get("backward"):
         raise CarsoError("this record followed the gradients of a module that is not at hand here")
-    model, pixels, labels = subject_and_images(record, name, folder)
+    model, pixels, labels = subject_and_images(record, name, folder, classifier)
     index, limit = chosen(record, least)
     if not index:
         raise CarsoError("no image of this record stands: there is nothing to refute")
@@ -161,11 +162,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--classifier", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     record = read(given.record)
     name = given.run or record["subject"]["name"]
-    found = run(record, name, given.least, given.times, given.data, given.seed, given.out)
+    found = run(
+        record, name, given.least, given.times, given.data, given.seed, given.out, given.classifier
+    )
     files.write_json(given.out, found)
     given.out.with_suffix(".attacked.json").unlink(missing_ok=True)
     print(
