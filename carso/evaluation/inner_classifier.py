@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from carso.classifiers.frozen import Frozen
 from carso.randomness import global_generators_kept
 
 
 class InnerClassifier(NamedTuple):
-    """A part of a model that makes scores of images itself."""
+    """A part of a model that makes scores of images itself, and its name as in `named_modules`."""
 
     name: str
     part: nn.Module
@@ -55,6 +56,7 @@ def carried(shown: Tensor, images: Tensor) -> Tensor:
 def classifier_within(model: nn.Module, images: Tensor) -> InnerClassifier | None:
     """The part that makes scores of images and sees, or says, another thing than the whole: of
     wrappers in wrappers the innermost. None where there is none."""
+    model = model.classifier if isinstance(model, Frozen) else model  # named as its user names it
     seen = classifications_within(model, images)
     whole = seen.pop("", None)
     if whole is None:
@@ -65,7 +67,7 @@ def classifier_within(model: nn.Module, images: Tensor) -> InnerClassifier | Non
             continue
         if not name or (part.startswith(f"{name}.") and goes_deeper(made, images)):
             found, name = made, part
-    return InnerClassifier(name.rpartition(".")[2], model.get_submodule(name)) if name else None
+    return InnerClassifier(name, model.get_submodule(name)) if name else None
 
 
 class Classification(NamedTuple):
