@@ -69,6 +69,24 @@ def hardening_step() -> str:
     return as_markdown(((f"`{found['scenario']}`, batches of {found['batch']}", "measured"), rows))
 
 
+def suite_times() -> str:
+    """The adaptive suite as it is now, beside an earlier one."""
+    found = record(RESULTS / "suite_times.json")
+    rows = []
+    for number, turn in enumerate(found["turns"], 1):
+        earlier, now = turn["earlier"], turn["now"]
+        rows.append(
+            (
+                f"turn {number}",
+                f"{now['seconds'] / earlier['seconds']:.2f}",
+                f"{earlier['worst']:.3f}",
+                f"{now['worst']:.3f}",
+            )
+        )
+    what = f"`{found['defence']}`, {found['images']} test images"
+    return as_markdown(((what, "time over the earlier's", "earlier leaves", "leaves now"), rows))
+
+
 def kinds() -> str:
     """Alternatives over the default."""
     found = record(RESULTS / "benchmarks.json")["kinds"]
@@ -154,6 +172,7 @@ def conditions() -> str:
 BENCHMARK_PARTS = {
     "benchmarks": benchmarks,
     "benchmark-hardening": hardening_step,
+    "benchmark-suite": suite_times,
     "benchmark-kinds": kinds,
     "benchmark-growth": growth,
     "benchmark-sides": sides,

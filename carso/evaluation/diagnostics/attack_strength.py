@@ -25,19 +25,13 @@ def curve(context: DiagnosticContext) -> Diagnosis:
     largest = round(context.evaluation.threat.overwhelming(shape), 6)
     radii = sorted({round(m * base, 6) for m in context.plan.effort.eps if m * base < largest})
     points = []
-    attack = Margin(steps=context.plan.effort.steps)
     for radius in [*radii, largest]:
         if radius == 0:
             clean = context.results.clean.right[: context.count]
             points.append((0.0, float(clean.double().mean()) / context.evaluation.draws))
             continue
         threat = context.evaluation.threat.with_eps(radius)
-        points.append(
-            (
-                radius,
-                context.accuracy_under(attack, context.mean_logits, f"curve-{radius:g}", threat),
-            )
-        )
+        points.append((radius, context.after_descent(threat)))
     values = [value for _, value in points]
     rise = max((b - a for a, b in pairwise(values)), default=0.0)
     chance = 1 / context.evaluation.classes
@@ -67,8 +61,8 @@ def curve(context: DiagnosticContext) -> Diagnosis:
 
 def more_effort(context: DiagnosticContext) -> Diagnosis:
     """More steps than any direct attack of the suite, from two starts, on images that stand."""
-    standing = (context.results.final.right > 0).nonzero().flatten()
-    chosen = standing[: context.count]
+    pool = min(2 * context.count, len(context.evaluation.images))
+    chosen = context.weaker_half(pool)
     if not len(chosen):
         return Diagnosis(
             name="more effort", ok=True, verdict="No image stands, so none is left to attack."
@@ -82,15 +76,15 @@ def more_effort(context: DiagnosticContext) -> Diagnosis:
     judged = context.evaluation.judge(examples, labels, "diagnosis", "more")
     before = context.results.final.right[chosen].double().mean() / context.evaluation.draws
     lost = float(before - judged.right.double().mean() / context.evaluation.draws)
-    change = lost * len(standing) / len(context.evaluation.images)
+    change = lost * len(chosen) / pool
     words = (
         f"{attack.steps} steps from {attack.restarts} starts break "
-        f"{int((judged.right == 0).sum())} more of {len(chosen)} standing images, which would "
-        f"lower the accuracy by about {max(0.0, change):.3f}."
+        f"{int((judged.right == 0).sum())} of the {len(chosen)} that stand by least, which would "
+        f"lower the accuracy by {max(0.0, change):.3f}."
     )
     return Diagnosis(
         name="more effort",
-        ok=change <= slack(len(context.evaluation.images)),
+        ok=change <= slack(pool),
         verdict=words,
         figures={
             "attacked": len(chosen),
@@ -170,7 +164,7 @@ def masking(context: DiagnosticContext) -> Diagnosis:
     if not runs_in(attack, threat):
         attack = PGD(steps=steps, step_size=2.5 * threat.eps / steps)
     own = context.accuracy_under(attack, AttackedView(name="log-prob"), "own", threat)
-    through = context.accuracy_under(Margin(steps=steps), context.mean_logits, "view", threat)
+    through = context.after_descent(threat)
     masked = own - through > MASKED
     beaten = context.accuracy - through > slack(context.count)
     words = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from carso.attacks.attack import Attack
+from carso.attacks.margin import Margin
 from carso.evaluation.attacked_model import AttackedView
 from carso.evaluation.evaluation import Evaluation
 from carso.evaluation.planned_attacks import Suite
@@ -42,6 +44,8 @@ class DiagnosticContext:
     results: AttackResults
     training_kl: float | None
     """The posterior's KL at the end of training, in nats, where the record of it is known."""
+    descended: dict[float, float] = field(default_factory=dict)
+    """What `after_descent` found, by the radius."""
 
     @property
     def count(self) -> int:
@@ -82,3 +86,23 @@ class DiagnosticContext:
         )
         judged = self.evaluation.judge(examples, self.labels, "diagnosis", occasion)
         return self.evaluation.accuracy(judged)
+
+    def weaker_half(self, first: int) -> Tensor:
+        """Of the `first` images that stand, the half that stands by least, the weakest first: what
+        breaks late is among these."""
+        final = self.results.final
+        standing = (final.right[:first] > 0).nonzero().flatten()
+        order = final.margin[standing].nan_to_num().argsort(stable=True)
+        return standing[order][: math.ceil(len(standing) / 2)]
+
+    def after_descent(self, threat: Threat) -> float:
+        """Accuracy of the first images under a short margin attack through the mean logits, made
+        once for all who ask."""
+        if threat.eps not in self.descended:
+            self.descended[threat.eps] = self.accuracy_under(
+                Margin(steps=self.plan.effort.steps),
+                self.mean_logits,
+                f"curve-{threat.eps:g}",
+                threat,
+            )
+        return self.descended[threat.eps]

@@ -85,9 +85,9 @@ def diagnosis_of(
 def breaks(
     context: DiagnosticContext, attack: Attack, through: AttackedView, occasion: str
 ) -> tuple[int, int]:
-    """How many of the images that stand an attack breaks for sure, and how many stand."""
+    """How many of the images that stand by least an attack breaks for sure, and of how many."""
     evaluation = context.evaluation
-    index = (context.results.final.right[: context.count] > 0).nonzero().flatten()
+    index = context.weaker_half(context.count)
     if not len(index):
         return 0, 0
     images, labels, path = context.images[index], context.labels[index], ("diagnosis", occasion)
