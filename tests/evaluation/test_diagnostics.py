@@ -13,6 +13,7 @@ from carso import data
 from carso.attacks.apgd import APGD
 from carso.defence.defence import Carso
 from carso.evaluation.attacked_model import AttackedDefence, AttackedView
+from carso.evaluation.diagnostics.attack_strength import curve, more_effort
 from carso.evaluation.diagnostics.candidates import by_samples, precision
 from carso.evaluation.diagnostics.diagnosis import DiagnosticContext
 from carso.evaluation.diagnostics.gradient_health import coarse, gradients, health, reasons_against
@@ -270,6 +271,34 @@ def test_an_attack_that_is_too_weak_is_found(
 ) -> None:
     record = evaluated(classifier, images, labels, suite=with_attacks(margin(1, 1, AttackedView())))
     assert {"more effort", "masking"} & failed(record)
+
+
+def test_later_attacks_look_at_the_images_that_stand_by_least(
+    defence: Carso, images: Tensor, labels: Tensor
+) -> None:
+    context = context_of(defence, images, labels)
+    final = context.results.final
+    standing = {i for i in range(9) if final.right[i] > 0}
+    chosen = context.weaker_half(first=9).tolist()
+    assert 1 < len(chosen) == (len(standing) + 1) // 2
+    leads = [float(final.margin[i]) for i in chosen]
+    assert leads == sorted(leads)
+    assert set(chosen) < standing
+    assert all(max(leads) <= float(final.margin[i]) for i in standing - set(chosen))
+    assert more_effort(context).figures["attacked"] == len(context.weaker_half(len(images)))
+
+
+def test_the_curve_and_the_comparison_of_views_share_their_descent(
+    defence: Carso, images: Tensor, labels: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = context_of(defence, images, labels)
+    points = dict(curve(context).figures["points"])
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("made anew")
+
+    monkeypatch.setattr(Evaluation, "run_attack", refused)
+    assert context.after_descent(context.evaluation.threat) == points[EPS]
 
 
 def test_the_shipped_defence_attacked_as_published_had_no_gradients() -> None:
