@@ -12,7 +12,7 @@ AGGREGATIONS = (
     "anchored",
 )
 """Names of `carso.defence.aggregation`, which this room must not import."""
-AUGMENTATIONS = ("none", "nudge", "flip", "flip-shift")
+AUGMENTATIONS = ("none", "nudge", "warp", "flip", "flip-shift")
 
 
 def check(condition: bool, key: str, wanted: str, got: object) -> None:

@@ -37,7 +37,8 @@ class ClassifierTrainingSettings:
     average: float = 0.999
     """Decay of the averaged weights, which are the ones that are kept."""
     augment: str = "none"
-    """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
+    """"none", "nudge" (by a pixel), "warp" (turned, stretched and bent a little), "flip", or
+    "flip-shift" (by up to an eighth of the side)."""
 
     def __post_init__(self) -> None:
         methods, augmentations = ("pgd", "trades", "clean", "noise"), AUGMENTATIONS

@@ -110,7 +110,8 @@ class HardeningSettings:
     spread: float = 0.0
     """The mean difference wanted between two candidates of an image, on the [0, 1] pixel scale."""
     augment: str = "none"
-    """"none", "nudge" (by a pixel), "flip", or "flip-shift" (by up to an eighth of the side)."""
+    """"none", "nudge" (by a pixel), "warp" (turned, stretched and bent a little), "flip", or
+    "flip-shift" (by up to an eighth of the side)."""
     cutmix: float = 0.0
     """Share of the batches in which each image gets a piece of another (CutMix, Yun et al. 2019);
     attack and loss then know both labels."""

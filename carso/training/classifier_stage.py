@@ -24,6 +24,7 @@ from carso.randomness import generator
 from carso.scenario.classifier_training_settings import ClassifierTrainingSettings
 from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy, accuracy_under_pgd
+from carso.training.augment import augmented
 from carso.training.epoch_cursor import EpochCursor, batches_in
 from carso.training.loop import FIRST_STEPS, Row
 from carso.training.losses import disagreement_attack, divergence
@@ -183,30 +184,3 @@ def average(averaged: nn.Module, current: nn.Module, *, decay: float, step: int)
             own[name].lerp_(value, 1 - decay)
         else:
             own[name].copy_(value)
-
-
-def augmented(images: Tensor, how: str, source: Generator) -> Tensor:
-    """Images flipped at random, or shifted at random and filled with zeros: by up to an eighth of
-    their side, or nudged by a pixel."""
-    if how == "none":
-        return images
-    if how != "nudge":
-        flip = torch.rand(len(images), generator=source) < 0.5
-        images = torch.where(flip.to(images.device).view(-1, 1, 1, 1), images.flip(-1), images)
-    if how == "flip":
-        return images
-    height, width = images.shape[-2:]
-    return shifted(images, *((1, 1) if how == "nudge" else (height // 8, width // 8)), source)
-
-
-def shifted(images: Tensor, most_down: int, most_right: int, source: Generator) -> Tensor:
-    """Each image moved by a random number of pixels either way along both sides."""
-    height, width = images.shape[-2:]
-    down = torch.randint(0, 2 * most_down + 1, (len(images), 1), generator=source)
-    right = torch.randint(0, 2 * most_right + 1, (len(images), 1), generator=source)
-    rows = (down + torch.arange(height)).to(images.device)  # (B, H)
-    columns = (right + torch.arange(width)).to(images.device)  # (B, W)
-    padded = F.pad(images, (most_right, most_right, most_down, most_down))
-    which = torch.arange(len(images), device=images.device).view(-1, 1, 1)
-    moved = padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]]
-    return moved.permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)

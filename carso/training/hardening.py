@@ -29,7 +29,7 @@ from carso.scenario.hardening_settings import HardeningSettings
 from carso.threats.threat import Threat
 from carso.training.accuracies import accuracy
 from carso.training.attack_precision import settled_precision
-from carso.training.classifier_stage import augmented
+from carso.training.augment import augmented
 from carso.training.epoch_cursor import EpochCursor
 from carso.training.guide import Guided
 from carso.training.hardening_update import HardeningUpdate

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from carso.randomness import generator
-from carso.training.classifier_stage import augmented
+from carso.training.augment import augmented
 
 
 def pictures(count: int = 64) -> torch.Tensor:
@@ -57,3 +57,29 @@ def test_flips_are_flips() -> None:
     kept = [torch.equal(b, a) for a, b in zip(images, found, strict=True)]
     assert all(a != b for a, b in zip(flipped, kept, strict=True))
     assert 0 < sum(flipped) < len(images)
+
+
+def test_a_warp_moves_what_is_seen_and_no_further_than_it_may() -> None:
+    """A spot in the middle is moved and bent, by a pixel or two; it stays an image."""
+    images = torch.zeros(200, 1, 28, 28)
+    images[..., 13:15, 13:15] = 1
+    found = augmented(images, "warp", generator(0, "warp"))
+    assert found.shape == images.shape
+    assert found.min() >= 0
+    assert found.max() <= 1
+    middle = torch.arange(28.0) - 13.5
+    weight = found.sum(dim=(1, 2, 3))
+    down = (found.sum(dim=(1, 3)) * middle).sum(dim=1) / weight
+    right = (found.sum(dim=(1, 2)) * middle).sum(dim=1) / weight
+    for way in (down, right):
+        assert 0.3 < way.std() < 1.5
+        assert way.abs().max() < 4  # the shift, and bends of four deviations
+
+
+def test_a_warp_is_drawn_for_each_image_and_comes_again() -> None:
+    images = torch.rand(1, 1, 28, 28).expand(4, -1, -1, -1)
+    first = augmented(images, "warp", generator(0, "warp"))
+    assert not any(first[0].equal(other) for other in first[1:])
+    assert first.equal(augmented(images, "warp", generator(0, "warp")))
+    black = torch.zeros(2, 3, 32, 40)
+    assert augmented(black, "warp", generator(0, "warp")).equal(black)
