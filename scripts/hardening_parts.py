@@ -262,34 +262,6 @@ def averaging() -> str:
     return table("| defence | validation images | clean | 1 candidate a step | 4 | 16 |", rows)
 
 
-def refutations() -> str:
-    """What longer attacks broke of the images that a record left standing by least."""
-    rows = []
-    for path in sorted((RESULTS / "refutations").glob("*.json")):
-        found = record(path)
-        margins = found["before"]["worst_margin"]
-        before, after = (found[when]["worst_right"] for when in ("before", "after"))
-        count, draws = found["images"]["of"], found["draws"]
-        worse = [min(pair) for pair in zip(before, after, strict=True)]
-        broken = sum(now == 0 < was for was, now in zip(before, worse, strict=True))
-        spent = found.get("gradients")
-        times = f"{spent / found['gradients_of_record']:.1f}" if spent else "unknown"
-        made = record(RESULTS / path.name)["provenance"]["revision"]
-        earlier = "" if found["of"]["revision"] == made else ", as it was before"
-        rows.append(
-            f"| `{path.name}`{earlier} | {len(margins)} of {count} | "
-            f"{margins[0]:.3f} to {margins[-1]:.3f} | {times} | {broken} | "
-            f"{sum(before) / draws:.1f} | {sum(worse) / draws:.1f} | "
-            f"{(sum(worse) - sum(before)) / draws / count:+.4f} | {found['seed']} |"
-        )
-    head = (
-        "| record | images attacked anew | their margins | gradients per image over the record's | "
-        "broken on all draws | right before, mean of draws | right after, the worse of both | "
-        "change of the record's worst case | seed |"
-    )
-    return table(head, rows)
-
-
 def trials() -> str:
     """What was tried around hardening, by the images that it was trained on."""
     groups: dict[str, list[str]] = {}
@@ -351,5 +323,4 @@ HARDENING_PARTS = {
     "layer-choice": layer_choice,
     "samples": samples,
     "averaging": averaging,
-    "refutations": refutations,
 }

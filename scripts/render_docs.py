@@ -23,6 +23,7 @@ from ingredient_parts import INGREDIENT_PARTS
 from museum_parts import MUSEUM_PARTS
 from readme_parts import README_PARTS
 from records import RESULTS, ROOT, WEIGHTS, in_one_line
+from refutation_parts import REFUTATION_PARTS
 from reproduced_parts import REPRODUCED_PARTS
 from scale_parts import SCALE_PARTS
 from torture_parts import TORTURE_PARTS
@@ -35,6 +36,7 @@ PARTS = {
     **README_PARTS,
     **EVALUATION_PARTS,
     **HARDENING_PARTS,
+    **REFUTATION_PARTS,
     **WEIGHT_PARTS,
     **GENERATOR_PARTS,
     **SCALE_PARTS,
