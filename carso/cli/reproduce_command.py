@@ -57,6 +57,12 @@ def reproduce(
         bool,
         typer.Option("--jobs", "--dry-run", help="Only list what would be made, and its cost."),
     ] = False,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew", help="Make anew the records of fewer images or of a suite as it was before."
+        ),
+    ] = False,
     data: DataOption = None,
     download: DownloadOption = False,
     device: DeviceOption = "auto",
@@ -89,6 +95,8 @@ def reproduce(
         raise CarsoError(f"there is no table {table!r}; there are {', '.join(TABLES)}, and all")
     if retrain and records is not None:
         raise CarsoError("--retrain makes records of its own: leave --records out")
+    if show and renew:
+        raise CarsoError("--show gives tables and makes nothing, --renew makes records: choose one")
     if show and jobs:
         raise CarsoError("--show gives tables, --jobs the list of what is missing: choose one")
     folder = out or Path("reproduction") / (f"{scale}-retrained" if retrain else scale)
@@ -106,6 +114,7 @@ def reproduce(
             results,
             processes,
             only_list=jobs,
+            renew=renew,
             quiet=quiet,
             gpus=scale == "paper" and device == "auto",
             device=place,
@@ -128,6 +137,7 @@ def make(
     processes: Processes,
     *,
     only_list: bool,
+    renew: bool,
     quiet: bool,
     gpus: bool,
     **settings: Any,
@@ -139,7 +149,7 @@ def make(
     from carso.reproduction.needs import JobSettings, Missing, check_needs
     from carso.reproduction.run_jobs import run_jobs
 
-    jobs = list_together(tables, results, processes)
+    jobs = list_together(tables, results, processes, renew=renew)
     if processes.is_first:
         print("\n".join(as_list(jobs, results)), flush=True)
     with progress(shown=processes.is_first and not quiet) as bars:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from carso.attacks.attack import refuse_norm, runs_in
 from carso.errors import CarsoError
@@ -194,6 +195,19 @@ def suite(name: str, *, seed: int, samples: int, attacks: tuple[str, ...] = ()) 
         else:
             refuse_attack(name, wanted, known)
     return replace(found, name=", ".join(attacks), attacks=tuple(chosen))
+
+
+def lacking(record: dict[str, Any]) -> list[str]:
+    """The attacks that the record's suite has by now and had not when it was made: of a suite by
+    name, whose attacks nobody picked, on a model that has gradients."""
+    asked = record["suite"]
+    if asked["name"] not in SUITES:
+        return []
+    plan = SUITES[asked["name"]](record["seed"], asked.get("samples") or 1)
+    if record["subject"]["kind"] == "classifier":
+        plan = for_classifier(plan)
+    made = {attack["name"] for attack in record["attacks"]}
+    return [one.name for one in plan.attacks if not one.inside and one.name not in made]
 
 
 def of_examples(path: Path) -> Suite:

@@ -26,13 +26,17 @@ class Job:
     minutes: float | None
     """What it will probably take; None: not known."""
     record: PlannedRecord | None = None
+    outdated: bool = False
+    """A record that is there, and would be made on more images or with more attacks now."""
+    renew: bool = False
+    """Whether it is made anew for that."""
     verify: bool = False
     """A training that is there and whose weights another job uses: it is taken up once more, which
     refuses a folder of other settings and else ends at once."""
 
     @property
     def to_do(self) -> bool:
-        return self.verify or not self.there
+        return self.verify or self.renew or not self.there
 
     @property
     def title(self) -> str:
@@ -50,9 +54,14 @@ class Job:
 
 
 def list_jobs(
-    tables: Iterable[PlannedTable], results: ResultsFolder, costs: KnownCosts
+    tables: Iterable[PlannedTable],
+    results: ResultsFolder,
+    costs: KnownCosts,
+    *,
+    renew: bool = False,
 ) -> list[Job]:
-    """All jobs of some tables, each once, a training before what uses its weights."""
+    """All jobs of some tables, each once, a training before what uses its weights; with `renew`
+    outdated records are made anew."""
     tables = list(tables)
     records = needed_records(tables, results)
     there = {record: results.record(record) is not None for record in records}
@@ -66,14 +75,21 @@ def list_jobs(
         elif run not in known:
             add_training(jobs, run, results, costs)
     for record in records:
-        for run in () if there[record] else record.runs:
+        outdated = results.outdated(record)
+        again = renew and outdated
+        for run in record.runs if again or not there[record] else ():
             add_training(jobs, run, results, costs)
         path = results.record_path(record)
-        minutes = 0.0 if there[record] else costs.evaluation(results.scale, record)
+        done = there[record] and not outdated
+        minutes = 0.0 if done else costs.evaluation(results.scale, record)
+        if minutes:  # known for as many images as are planned
+            minutes *= results.images(record) / results.scale.measurement(record).images
         jobs[path] = Job(
             run=record.defence.run,
             makes=path,
             there=there[record],
+            outdated=outdated,
+            renew=again,
             minutes=minutes,
             record=record,
         )
@@ -110,7 +126,11 @@ def add_training(
 
 
 def list_together(
-    tables: Iterable[PlannedTable], results: ResultsFolder, processes: Processes
+    tables: Iterable[PlannedTable],
+    results: ResultsFolder,
+    processes: Processes,
+    *,
+    renew: bool = False,
 ) -> list[Job]:
     """The first process's list, in all processes: they must not come to lists of their own while
     files appear."""
@@ -118,7 +138,8 @@ def list_together(
     def listed() -> list[Job]:
         if not processes.is_first:
             return []
-        return list_jobs(tables, results, known_costs([results.records_folder, COMMITTED]))
+        costs = known_costs([results.records_folder, COMMITTED])
+        return list_jobs(tables, results, costs, renew=renew)
 
     own = processes.first_then_others(listed)
     rows = processes.broadcast([{**asdict(job), "makes": str(job.makes)} for job in own])
@@ -139,17 +160,21 @@ def as_list(jobs: Sequence[Job], results: ResultsFolder) -> list[str]:
     header = ("job", "images", "there", "minutes", "makes")
     rows: list[Row] = []
     for job in jobs:
-        images = str(results.scale.measurement(job.record).images) if job.record else ""
+        images = str(results.images(job.record)) if job.record else ""
         minutes = "unknown" if job.minutes is None else f"{job.minutes:.0f}"
-        there, cost = ("yes", "") if job.there else ("no", minutes)
+        there = "no" if not job.there else "outdated" if job.outdated else "yes"
+        cost = "" if there == "yes" else minutes
         rows.append((job.title, images, there, cost, str(job.makes)))
     return ["", *as_text((header, rows)), "", in_all(jobs)]
 
 
 def in_all(jobs: Sequence[Job]) -> str:
     """How much there is to do."""
-    missing = [job for job in jobs if not job.there]
+    missing = [job for job in jobs if job.renew or not job.there]
     number = f"{len(jobs)} job{'s' if len(jobs) != 1 else ''}"
+    older = sum(job.outdated and not job.renew for job in jobs)
+    if older:
+        number += f", {older} outdated (--renew makes them anew)"
     if not missing:
         return f"{number}, nothing to do."
     known = [job.minutes for job in missing if job.minutes is not None]

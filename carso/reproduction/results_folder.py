@@ -11,6 +11,7 @@ from carso.defence.on_disk import in_use
 from carso.defence.shipped import folder_of, names
 from carso.errors import CarsoError
 from carso.evaluation.record import read as read_record
+from carso.evaluation.suites import lacking
 from carso.reproduction.plan import PlannedRecord, Scale
 from carso.reproduction.times import minutes_of, times_in
 from carso.threats.norms import DEFAULT
@@ -85,11 +86,25 @@ class ResultsFolder:
         path = self.record_path(wanted)
         return self.checked(path, wanted) if path.exists() else None
 
+    def outdated(self, wanted: PlannedRecord) -> bool:
+        """Whether a record is there and would be made otherwise now: on more images, or with more
+        attacks."""
+        record = self.record(wanted)
+        if record is None:
+            return False
+        fewer = record["data"]["count"] < self.scale.measurement(wanted).images
+        return fewer or bool(lacking(record))
+
+    def images(self, wanted: PlannedRecord) -> int:
+        """On how many a record is made: as many as are planned, and no fewer than it has."""
+        record = self.record(wanted)
+        planned = self.scale.measurement(wanted).images
+        return planned if record is None else max(planned, record["data"]["count"])
+
     def checked(self, path: Path, wanted: PlannedRecord) -> Record:
-        """The record in a file, if it is of this measurement, on as many images or more."""
+        """The record in a file, if it is of this measurement; tables say on how many images."""
         record = read_record(path)
         found, asked = found_in(record), self.asked(wanted, record)
-        found["images"] = min(found["images"], asked["images"])
         for key, value in asked.items():
             if found[key] != value:
                 raise CarsoError(
@@ -107,7 +122,6 @@ class ResultsFolder:
         others = (planned.classifier,) if defence.bare else ()
         asked = {
             "suite": measurement.attacked_by,
-            "images": measurement.images,
             "norm": settings.threat.norm,
             "eps": settings.threat.eps if measurement.eps is None else measurement.eps,
             "seed": self.seed,
@@ -141,7 +155,6 @@ def found_in(record: Record) -> dict[str, Any]:
     """What a record says of itself."""
     return {
         "suite": record["suite"]["name"],
-        "images": record["data"]["count"],
         "norm": record["threat"].get("norm", DEFAULT),
         "eps": record["threat"]["eps"],
         "seed": record["seed"],

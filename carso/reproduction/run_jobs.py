@@ -34,6 +34,8 @@ def run_jobs(jobs: Iterable[Job], results: ResultsFolder, settings: JobSettings)
                     raise Missing(why)
             if job.record is None:
                 train_run(job.run, results, settings)
+            elif job.renew:
+                renew_record(job, results, settings)
             else:
                 evaluate_record(job.record, job.makes, results, settings)
         except DataNotFoundError:
@@ -97,6 +99,16 @@ def keep_time(run: str, results: ResultsFolder) -> None:
     write_json(path, {"run": run, "stages": found, "provenance": provenance()})
 
 
+def renew_record(job: Job, results: ResultsFolder, settings: JobSettings) -> None:
+    """Make a record anew beside the one that is there, and put it in its place when it is done."""
+    assert job.record is not None
+    beside = job.makes.with_name(f"{job.makes.stem}.renewed.json")
+    evaluate_record(job.record, beside, results, settings)
+    settings.processes.first_then_others(
+        lambda: beside.replace(job.makes) if settings.processes.is_first else None
+    )
+
+
 def evaluate_record(
     record: PlannedRecord, path: Path, results: ResultsFolder, settings: JobSettings
 ) -> None:
@@ -108,7 +120,7 @@ def evaluate_record(
     evaluate_by_name(
         results.run_name(defence.run),
         Images(
-            count=measurement.images,
+            count=results.images(record),
             on=results.scale.runs[defence.run].on,
             folder=settings.data,
             download=settings.download,

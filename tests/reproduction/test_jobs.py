@@ -124,6 +124,38 @@ def test_the_record_of_more_images_serves_where_both_are_asked_for(
     assert "tiny-adaptive-few" not in later
 
 
+def test_outdated_records_are_made_anew_where_that_is_asked_for(
+    make: Make, pretended: Any, results: ResultsFolder, costs: KnownCosts
+) -> None:
+    """Of more images than they have, or as many where they have more; what is there stays until
+    the new one is whole."""
+    tables = [TABLES["majority-vote"](results.scale)]
+    make(jobs_of(results, "majority-vote"), results)
+    paths = sorted(results.records_folder.glob("*-majority-vote-randaa.json"))
+    old = [path.read_text() for path in paths]
+    randaa = replace(results.scale.measurements["randaa"], images=5)
+    measurements = {**results.scale.measurements, "randaa": randaa}
+    asking = replace(results, scale=replace(results.scale, measurements=measurements))
+
+    jobs = list_jobs(tables, asking, costs)
+    assert sorted(job.makes for job in jobs if job.outdated) == paths
+    assert not any(job.to_do for job in jobs)
+    assert f"{len(paths)} outdated (--renew makes them anew)" in as_list(jobs, asking)[-1]
+    done = len(pretended.evaluated)
+    assert make(jobs, asking) == {}
+    assert [path.read_text() for path in paths] == old
+
+    renewed = list_jobs(tables, asking, costs, renew=True)
+    assert sorted(job.makes for job in renewed if job.renew) == paths
+    assert any(job.record is None and job.run == "tiny" for job in renewed)  # its weights are used
+    assert make(renewed, asking) == {}
+    assert sorted(pretended.evaluated[done:]) == [f"{path.stem}.renewed" for path in paths]
+    assert [json.loads(path.read_text())["data"]["count"] for path in paths] == [5] * len(paths)
+    assert not list(results.records_folder.glob("*renewed*"))
+    assert not any(job.renew for job in list_jobs(tables, asking, costs, renew=True))
+    assert not any(job.outdated for job in list_jobs(tables, results, costs))  # 5 serve for 4
+
+
 def test_weights_that_ship_are_trained_only_when_asked_for(small: Scale, tmp_path: Path) -> None:
     results = ResultsFolder(scale=small, folder=tmp_path)
     assert [job.run for job in jobs_of(results, "times")] == ["cifar10-small"]
