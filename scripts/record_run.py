@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from records import best_of, in_one_line
 
@@ -24,33 +23,26 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--what", required=True)
     given = parser.parse_args()
-    found = files.read_json(given.run / "hardening" / "checkpoint.json")
+    finished = given.run / "hardening.json"
+    over = finished.exists()
+    found = files.read_json(finished if over else given.run / "hardening" / "checkpoint.json")
     history = found["history"]
-    description = read_description(given.run)
+    scenario = read_description(given.run)["scenario"]
     files.write_json(
         given.out,
         {
             "trial": {"name": given.out.stem, "what": given.what},
-            "scenario": description["scenario"],
+            "scenario": scenario,
             "data": {
-                "set": description["scenario"]["data"]["set"],
+                "set": scenario["data"]["set"],
                 "fingerprint": found["identity"]["data"],
             },
             "identity": found["identity"],
             "history": history,
             "best": best_of(history),
-            "provenance": made(given.run),
+            "provenance": found["provenance"] if over else provenance(),
         },
     )
-
-
-def made(run: Path) -> dict[str, Any]:
-    """How the run was made if it is finished, else how this record was."""
-    finished = run / "hardening.json"
-    if finished.exists():
-        found: dict[str, Any] = files.read_json(finished)["provenance"]
-        return found
-    return provenance()
 
 
 if __name__ == "__main__":
