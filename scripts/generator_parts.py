@@ -6,6 +6,8 @@ from typing import Any
 
 from records import RESULTS, record, table
 
+from carso.report.record_tables import difference, interval
+
 GENERATORS = {
     "fashion-200-bare-adaptive": "the classifier alone",
     "fashion-200-adaptive": "vae, as the paper trains (the shipped `fashion`, on all images)",
@@ -20,25 +22,29 @@ WORTH = ("1", "2", "8")
 
 def generators() -> str:
     """Clean, worst case, and what the candidates are worth."""
+    alone, *_ = GENERATORS
+    first = record(RESULTS / f"{alone}.json")
     rows = []
     for name, what in GENERATORS.items():
         path = RESULTS / f"{name}.json"
-        cells = row(record(path)) if path.exists() else ["not run", *[""] * 5]
+        found = first if name == alone else record(path) if path.exists() else None
+        cells = row(found, first) if found else ["not run", *[""] * 6]
         rows.append(f"| {what} | {' | '.join(cells)} |")
     head = (
-        "| purifier | images | clean | worst case | candidates differ, per pixel | "
-        "labels of candidates differ | worst examples right with N = 1, 2, 8 |"
+        "| purifier | images | clean | worst case | minus the first line's | "
+        "candidates differ, per pixel | labels of candidates differ | "
+        "worst examples right with N = 1, 2, 8 |"
     )
     return table(head, rows)
 
 
-def row(found: dict[str, Any]) -> list[str]:
+def row(found: dict[str, Any], first: dict[str, Any]) -> list[str]:
     accuracy = found["accuracy"]
-    worst = accuracy["worst"]
     cells = [
         str(found["data"]["count"]),
         f"{accuracy['clean']['value']:.3f}",
-        f"{worst['value']:.3f} [{worst['low']:.3f}, {worst['high']:.3f}]",
+        interval(accuracy["worst"]),
+        difference(found, first),
     ]
     figures = next(d for d in found["diagnostics"] if d["name"] == "diversity")["figures"]
     if not figures:

@@ -13,6 +13,7 @@ from records import RESULTS, ROOT, WEIGHTS, record, table
 
 HARDENED = (
     "fashion-hardened",
+    "fashion-anchored-unet",
     "fashion-retrofit",
     "fashion-retrofit-unet",
     "convex-anchored-unet",
@@ -26,6 +27,8 @@ GROUPS = {
         "fashion-bare-standard",
         "fashion-hardened-adaptive",
         "fashion-baseline-adaptive",
+        "fashion-anchored-unet-adaptive",
+        "fashion-anchored-unet-baseline-adaptive",
     ),
     "around a classifier trained on clean images": (
         "fashion-retrofit-bare-standard",
@@ -60,6 +63,7 @@ GROUPS = {
 """The records of hardened defences around one classifier, the classifier's own first."""
 BASELINES = {
     "fashion-baseline-adaptive": "fashion-hardened-adaptive",
+    "fashion-anchored-unet-baseline-adaptive": "fashion-anchored-unet-adaptive",
     "fashion-retrofit-baseline-adaptive": "fashion-retrofit-adaptive",
     "fashion-retrofit-unet-baseline-adaptive": "fashion-retrofit-unet-adaptive",
     "convex-anchored-unet-baseline-adaptive": "convex-anchored-unet-adaptive",

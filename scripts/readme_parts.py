@@ -24,7 +24,7 @@ LINES = (
     Line(record="fashion-bare-adaptive", what="a classifier trained against attacks"),
     Line(record="fashion-randaa-released", what="the paper's purifier around it"),
     Line(record="fashion-adaptive", what="the paper's purifier around it"),
-    Line(record="fashion-hardened-adaptive", what="a hardened purifier around it"),
+    Line(record="fashion-anchored-unet-adaptive", what="a hardened U-Net beside it"),
     Line(record="fashion-retrofit-bare-standard", what="a classifier trained on clean images"),
     Line(record="fashion-retrofit-unet-adaptive", what="a hardened U-Net around that"),
 )

@@ -23,6 +23,7 @@ NAMES = (
     "cifar10-retrofit",
     "cifar10-small-hardened",
     "fashion",
+    "fashion-anchored-unet",
     "fashion-certified",
     "fashion-hardened",
     "fashion-retrofit",
