@@ -1,67 +1,83 @@
-"""Which images a refutation attacks anew, and what it takes from a record."""
+"""Refutations: which images are attacked anew, with how much, and what is counted."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
-from refute import chosen, spent_per_image, summary, widest_break
+import refute
+from records import record as read_record
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def attack(right: list[Any], margin: list[Any], backward: int = 100) -> dict[str, Any]:
+    return {"right": right, "margin": margin, "passes": {"backward": backward, "forward": 0},
+            "name": "a", "what": "w", "attacked": 1, "broken": 0, "seconds": 1.0}  # fmt: skip
 
 
 def record() -> dict[str, Any]:
-    """Five images: the first is wrong without attack, the second falls to the first attack, the
-    third to the third from a lead of 0.4, the others stand with leads of 0.2 and 3."""
-    attacks = [
-        attack([None, 0, 5, 5, 5], [None, -1.0, 0.9, 0.9, 4.0], 500),
-        attack([None, None, 5, 5, 5], [None, None, 0.4, 0.8, 3.5], 300),
-        attack([None, None, 0, 5, 5], [None, None, -0.1, 0.2, 3.0], 200),
-    ]
+    """Four images: one breaks at once, one by the third attack from a lead of 0.7, two stand."""
     return {
-        "attacks": attacks,
+        "attacks": [
+            attack([0, 5, 5, 5], [-1.0, 0.7, 0.2, 3.0]),
+            attack([None, 5, 5, 5], [None, 0.9, 0.3, 2.0]),
+            attack([None, 0, 5, 5], [None, -0.1, 0.4, 2.5], backward=200),
+        ],
         "images": {
-            "clean_right": [0, 5, 5, 5, 5],
-            "clean_margin": [-2.0, 2.0, 2.0, 2.0, 6.0],
-            "worst_right": [0, 0, 0, 4, 5],
-            "worst_margin": [-2.0, -1.0, -0.1, 0.2, 3.0],
+            "clean_right": [5, 5, 5, 5],
+            "clean_margin": [9.0, 9.0, 9.0, 9.0],
+            "worst_right": [0, 0, 5, 4],
+            "worst_margin": [-1.0, -0.1, 0.2, 2.0],
         },
-        "data": {"count": 5, "set": "some", "split": "test"},
+        "data": {"count": 4, "set": "s", "split": "test"},
+        "subject": {"name": "n"},
         "suite": {"draws": 5},
-        "subject": {"name": "one"},
         "threat": {"eps": 0.1},
-        "provenance": {"command": "carso", "revision": "abc"},
-        "seed": 0,
+        "provenance": {"command": "c", "revision": "r"},
+        "seed": 1,
     }
 
 
-def attack(right: list[int | None], margin: list[float | None], backward: int) -> dict[str, Any]:
-    passes = {"backward": backward, "forward": backward}
-    facts = {"name": "a", "what": "b", "attacked": 5, "broken": 1, "seconds": 1.0}
-    return {"right": right, "margin": margin, "passes": passes, **facts}
+def test_the_widest_break_is_of_the_later_attacks() -> None:
+    assert refute.widest_break(record()) == pytest.approx(0.7)
+    early = record()
+    early["attacks"] = early["attacks"][:2]
+    assert refute.widest_break(early) == -math.inf
 
 
-def test_the_widest_break_is_that_of_the_later_attacks() -> None:
-    """The first two attacks break images from anywhere, and do not count."""
-    assert widest_break(record()) == 0.4
-    without = record()
-    del without["attacks"][2]
-    assert widest_break(without) == -math.inf
+def test_all_that_stand_within_it_are_taken_and_never_fewer_than_asked_for() -> None:
+    assert refute.chosen(record(), least=1) == ([2], pytest.approx(0.7))
+    assert refute.chosen(record(), least=2) == ([2, 3], 2.0)
 
 
-def test_the_weakest_that_stand_are_attacked_anew() -> None:
-    assert chosen(record(), least=1) == ([3], 0.4)
-    assert chosen(record(), least=50) == ([3, 4], 3.0)
+def test_the_budget_is_ten_times_the_records() -> None:
+    assert refute.spent_per_image(record()) == 100
+    for gradients in (4_000, 10_000, 50_000):
+        plan = refute.long_attacks(1, gradients)
+        (descents,) = [p.attack for p in plan.attacks if p.name.startswith("refine")]
+        spent = 2100 + (1 + descents.restarts) * descents.steps * (1 + descents.targets)
+        assert gradients <= spent <= gradients + 200
 
 
-def test_the_budget_is_gradients_of_an_image() -> None:
-    assert spent_per_image(record()) == pytest.approx(1000 / 5)
+def test_what_is_taken_never_counts_for_the_record() -> None:
+    """An image that fresh draws find better than before changes nothing."""
+    found = {
+        **record(),
+        "images": {"worst_right": [2, 5], "worst_margin": [0.1, 2.0]},
+        "data": {"count": 2},
+    }
+    summary = refute.summary(record(), found, [2, 3])
+    assert summary["taken"] == pytest.approx((5 - 2) / 5 / 4)
+    assert summary["broken"] == 0
+    assert summary["gradients"] == 200
 
 
-def test_the_worse_of_two_verdicts_counts() -> None:
-    """Luck counts against the record: an image that does better now takes nothing back."""
-    found = {**record(), "images": {"worst_right": [1, 5], "worst_margin": [-0.1, 2.0]}}
-    told = summary(record(), found, [3, 4])
-    assert told["taken"] == pytest.approx(3 / 5 / 5)
-    assert told["broken"] == 0
-    better = {**found, "images": {"worst_right": [5, 0], "worst_margin": [0.3, -1.0]}}
-    told = summary(record(), better, [3, 4])
-    assert told["taken"] == pytest.approx(5 / 5 / 5)
-    assert told["broken"] == 1
+@pytest.mark.parametrize("name", ["fashion-hardened-adaptive", "fashion-bare-adaptive"])
+def test_shipped_records_leave_some_to_attack(name: str) -> None:
+    found = read_record(RESULTS / f"{name}.json")
+    index, limit = refute.chosen(found, 50)
+    assert 50 <= len(index) < found["data"]["count"] / 2
+    margins = [found["images"]["worst_margin"][i] for i in index]
+    assert margins == sorted(margins)
+    assert margins[-1] <= limit
