@@ -1,7 +1,7 @@
 """The fair baseline of a hardened defence: its classifier with as much adversarial training.
 
     python scripts/fair_baseline.py RUN OUT [--data DIR] [--rate 0.025] [--by-time] [--before RUN]
-        [--precision bf16-mixed] [--classifier FILE]
+        [--precision bf16-mixed] [--classifier FILE] [--compile]
 
 RUN is a folder with a hardened defence (or a shipped name). Its classifier goes on training on PGD
 examples of 4 steps, as `fashion` was trained, with the hardening's augmentation and batches and
@@ -12,7 +12,8 @@ of the hardening, by steps of both that are timed in turns before it begins (kep
 `--epochs` gives it so many. Where the hardening began from another, `--before` counts the passes of
 that as well: its run, or its JSON in docs/results/trials; it may be given more than once.
 `--classifier` is the file of a classifier that its defence does not hold. `--precision bf16-mixed`
-trains in bfloat16, as hardening attacks where that is faster.
+trains in bfloat16, as hardening attacks where that is faster; `--compile` trains the network as
+torch.compile makes it, which wants a C++ compiler and is a third faster for a ResNet-20.
 (With the two large steps that hardening takes, a classifier learns to hide its gradients from them:
 see the lab log.) OUT is then evaluated by `carso evaluate OUT --bare`. A stopped run goes on when
 called again.
@@ -224,6 +225,7 @@ def main() -> None:
     parser.add_argument("--before", action="append", default=[])
     parser.add_argument("--classifier", type=Path)
     parser.add_argument("--precision", choices=PRECISIONS, default="32-true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -252,6 +254,8 @@ def main() -> None:
         epochs = epochs_by_time(found, data, record, timed, given.out / "time.json")
         training = replace(training, epochs=epochs)
     baseline = new_baseline(found, data, training, given.precision)
+    if given.compile:
+        baseline.classifier.compile(dynamic=False)
     with progress() as bars:
         history = loop.run(baseline, given.out / "classifier", bars)
     shutil.copyfile(folder / "defence.json", given.out / "defence.json")
