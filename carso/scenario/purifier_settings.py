@@ -46,6 +46,9 @@ class UNetSettings:
     """Channels of each level; the first has the image's resolution, each next one half of it."""
     blocks: tuple[int, ...] = (1, 2, 2, 2)
     """Residual blocks of each level, on the way down and again on the way up."""
+    up_blocks: tuple[int, ...] = ()
+    """Those on the way up, of all levels but the coarsest, where they are to be others: to tell
+    what an image shows takes more than to paint it."""
     noise: int = 4
     """Channels of noise that enter each level; 0: one candidate, always the same. An attack in
     training that draws once per step does not see through noise, and a purifier can learn to hide
@@ -56,6 +59,9 @@ class UNetSettings:
 
     def __post_init__(self) -> None:
         check_levels(self.widths, self.blocks)
+        finer = len(self.widths) - 1
+        fits = not self.up_blocks or (len(self.up_blocks) == finer and min(self.up_blocks) >= 0)
+        check(fits, "up_blocks", f"a number for each of the {finer} finer levels", self.up_blocks)
         check(self.noise >= 0, "noise", "at least 0", self.noise)
 
 

@@ -208,14 +208,16 @@ def test_another_number_of_layers_or_of_blocks_is_one_clear_line(purifier: UNetP
 
 
 def test_a_level_costs_its_blocks() -> None:
-    def parameters(*blocks: int) -> int:
-        network = UNet(1, widths=(4, 6), blocks=blocks)
+    def parameters(*blocks: int, up_blocks: tuple[int, ...] = ()) -> int:
+        network = UNet(1, widths=(4, 6), blocks=blocks, up_blocks=up_blocks)
         return sum(parameter.numel() for parameter in network.parameters())
 
     fine = 2 * (9 * 4 * 4 + 2 * 4)  # two convolutions and two batch norms
     coarse = 2 * (9 * 6 * 6 + 2 * 6)
     assert parameters(2, 1) - parameters(1, 1) == 2 * fine  # down and up
     assert parameters(1, 2) - parameters(1, 1) == coarse
+    assert parameters(2, 1, up_blocks=(1,)) - parameters(1, 1) == fine  # down alone
+    assert parameters(1, 1, up_blocks=(0,)) == parameters(1, 1) - fine
 
 
 def test_without_skips_only_the_coarsest_level_is_seen_on_the_way_up(eye: Eye) -> None:

@@ -305,6 +305,14 @@ def test_a_misspelt_table_is_named_with_its_line() -> None:
     assert "did you mean 'attacks'" in message
 
 
+@pytest.mark.parametrize("given", ["[1]", "[1, 1, 1]", "[1, -1]"])
+def test_blocks_on_the_way_up_are_one_number_per_finer_level(given: str) -> None:
+    unet = 'kind = "unet"\nwidths = [4, 6, 8]\nblocks = [0, 2, 2]\n'
+    text = OWN.replace("condition = 16\nlatent = 8\n", f"{unet}up_blocks = {given}\n")
+    assert "up_blocks must be a number for each of the 2 finer levels" in mistake(text)
+    assert parse(text.replace(given, "[1, 1]"), source="own.toml").purifier.own.up_blocks == (1, 1)
+
+
 def test_an_unknown_key_at_the_top_is_named() -> None:
     message = mistake("sede = 3\n" + OWN)
     assert "line 1:" in message

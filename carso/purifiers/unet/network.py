@@ -37,11 +37,13 @@ class UNet(nn.Module):
         *,
         widths: Sequence[int],
         blocks: Sequence[int],
+        up_blocks: Sequence[int] = (),
         norm: Norm = nn.BatchNorm2d,
         skips: bool = True,
     ) -> None:
-        """`widths` are the channels of each level, `blocks` its residual blocks on the way down and
-        again on the way up. Without `skips` the way up knows the coarsest level alone."""
+        """`widths` are the channels of each level, `blocks` its residual blocks on the way down,
+        `up_blocks` those of all but the coarsest on the way up; as many where none are given.
+        Without `skips` the way up knows the coarsest level alone."""
         super().__init__()
         self.skips = skips
         stack = partial(residuals, norm=norm)
@@ -52,7 +54,7 @@ class UNet(nn.Module):
             nn.Conv2d(fine, coarse, 3, stride=2, padding=1) for fine, coarse in pairs
         )
         self.ups = nn.ModuleList(nn.Conv2d(coarse, fine, 1) for fine, coarse in pairs)
-        self.decoders = nn.ModuleList(map(stack, widths[:-1], blocks))
+        self.decoders = nn.ModuleList(map(stack, widths[:-1], up_blocks or blocks))
         self.last = nn.Sequential(
             norm(widths[0]), nn.SiLU(), nn.Conv2d(widths[0], channels, 3, padding=1)
         )

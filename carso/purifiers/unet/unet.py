@@ -30,19 +30,23 @@ class UNetPurifier(ActivationReader):
         shapes: Sequence[tuple[int, ...]],
         widths: Sequence[int] = (16, 32, 64, 96),
         blocks: Sequence[int] = (1, 2, 2, 2),
+        up_blocks: Sequence[int] = (),
         noise: int = 4,
         skips: bool = True,
     ) -> None:
         """`widths` are the channels of each level, `blocks` the residual blocks of each on the way
-        down and again on the way up, `noise` its channels of noise; with none, all candidates of an
-        image are the same. `skips` join the way up to the way down at each level."""
+        down, `up_blocks` of all but the coarsest on the way up (as many where none are given),
+        `noise` its channels of noise; with none, all candidates of an image are the same. `skips`
+        join the way up to the way down at each level."""
         super().__init__(image_shape, layers=layers, shapes=shapes, widths=widths, blocks=blocks)
         self.noise_channels = noise
         noises = [nn.Conv2d(noise, width, 1, bias=False) for width in self.widths if noise]
         for project in noises:
             nn.init.normal_(project.weight, std=0.1)  # small: noise is no substitute for sight
         self.noises = nn.ModuleList(noises)
-        self.network = UNet(self.channels, widths=self.widths, blocks=blocks, skips=skips)
+        self.network = UNet(
+            self.channels, widths=self.widths, blocks=blocks, up_blocks=up_blocks, skips=skips
+        )
         # On a CPU a step of training is a fifth faster with its channels last.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
