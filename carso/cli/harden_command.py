@@ -47,7 +47,7 @@ def harden(
     ],
     scenario: Annotated[
         str, typer.Argument(help="Data, eps, purifier and [hardening]: a name, or a TOML file.")
-    ] = "fashion-retrofit",
+    ] = "fashion-retrofit-unet",
     layers: Annotated[
         str,
         typer.Option(help="Layers that the purifier reads (a,b,c), or auto."),

@@ -18,7 +18,7 @@ def layers(
     ],
     scenario: Annotated[
         str, typer.Option(help="Whose images the classifier takes: a name, or a TOML file.")
-    ] = "fashion-retrofit",
+    ] = "fashion-retrofit-unet",
     shape: Annotated[str, typer.Option(help="C,H,W of the images instead, e.g. 3,32,32.")] = "",
     preset: PresetOption = "",
     as_json: JsonOption = False,

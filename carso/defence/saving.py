@@ -15,7 +15,7 @@ from carso.classifiers.frozen import freeze
 from carso.data import ImageFacts
 from carso.defence.description import describe
 from carso.defence.model_card import model_card
-from carso.defence.on_disk import Deployed
+from carso.defence.on_disk import Deployed, purifier_of
 from carso.defence.shipped import DESCRIPTIONS
 from carso.errors import CarsoError
 from carso.purifiers.base import as_module
@@ -32,6 +32,7 @@ def save_defence(defence: Deployed, folder: Path) -> Path:
     if defence.final_classifier is not defence.classifier:
         raise CarsoError("a defence with a final_classifier cannot be saved: only the ablation is")
     refuse_own_threat(defence.scenario.threat)
+    refuse_own_purifier(defence)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CarsoError(f"cannot write {folder}: it is there already; give a new or empty folder")
     network = defence.classifier.classifier
@@ -54,6 +55,23 @@ def refuse_own_threat(threat: Threat) -> None:
             f"a defence for the threat {threat.norm!r} of your own cannot be saved: a folder names "
             f"one of {', '.join(THREATS)}"
         )
+
+
+def refuse_own_purifier(defence: Deployed) -> None:
+    """One line for a purifier that the scenario's [purifier] does not build: a folder would name
+    another than it holds."""
+    described = purifier_of(defence.scenario, defence.classifier, defence.trained_shape).deployed()
+    if shapes_of(as_module(described)) != shapes_of(as_module(defence.purifier)):
+        raise CarsoError(
+            f"a purifier that was made by hand ({type(defence.purifier).__name__}) cannot be saved "
+            f"with the settings of another: give `harden` its kind, not "
+            f"{defence.scenario.purifier.kind!r}, and its sizes as well"
+        )
+
+
+def shapes_of(network: nn.Module) -> dict[str, torch.Size]:
+    """Of each tensor that is saved of it."""
+    return {name: value.shape for name, value in network.state_dict().items()}
 
 
 def description_of(network: nn.Module, scenario: Scenario, facts: ImageFacts) -> dict[str, Any]:
@@ -90,8 +108,8 @@ def is_known(network: nn.Module, settings: ClassifierSettings, facts: ImageFacts
     """Whether the settings alone give this network, its weights aside: then nobody has to bring it
     again. It must also answer the same, for mean and std are no weights."""
     with torch.device("meta"):
-        shapes = {name: v.shape for name, v in registry.build(settings, facts).state_dict().items()}
-    if shapes != {name: value.shape for name, value in network.state_dict().items()}:
+        shapes = shapes_of(registry.build(settings, facts))
+    if shapes != shapes_of(network):
         return False
     built = registry.build(settings, facts)
     if type(built) is not type(network):

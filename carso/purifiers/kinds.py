@@ -10,7 +10,7 @@ from typing import Any
 
 from carso.arguments import text
 from carso.errors import CarsoError
-from carso.purifiers.base import TrainablePurifier
+from carso.purifiers.base import Purifier, TrainablePurifier
 from carso.purifiers.flow.flow import FlowPurifier
 from carso.purifiers.unet.unet import UNetPurifier
 from carso.purifiers.vae.vae import VAEPurifier
@@ -34,15 +34,22 @@ def build(
 ) -> TrainablePurifier:
     """A purifier of this kind for activations of these `shapes`; `mean` and `std` of the images
     matter in training only."""
-    if kind in STANDARDISES:
-        settings |= {"mean": mean, "std": std}
+    images = {"mean": mean, "std": std} if kind in STANDARDISES else {}
     make = KINDS.get(text("kind", kind)) or of_user(kind)
     try:
-        return make(image_shape, layers=layers, shapes=shapes, **settings)  # type: ignore[no-any-return]
+        made = make(image_shape, layers=layers, shapes=shapes, **settings, **images)
     except TypeError as error:
         if kind in KINDS:
             raise
         raise CarsoError(f"[purifier] kind = {kind!r} cannot be built: {error}") from error
+    made.made_as = {"kind": kind, **settings}
+    return made  # type: ignore[no-any-return]
+
+
+def made_as(purifier: Purifier) -> dict[str, Any]:
+    """The kind and the settings by which `build` made a purifier, or a copy of it; nothing of one
+    that somebody else made."""
+    return dict(getattr(purifier, "made_as", {}))
 
 
 def of_user(kind: str) -> Any:

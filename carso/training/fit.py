@@ -27,6 +27,7 @@ from carso.defence.representation import check_fit
 from carso.errors import CarsoError, CarsoTypeError
 from carso.purifiers.base import TrainablePurifier
 from carso.purifiers.checks import refuse_no_purifier
+from carso.purifiers.kinds import made_as
 from carso.scenario import parser
 from carso.scenario.purifier_settings import KINDS, SMALL
 from carso.storage.files import check_writable
@@ -172,10 +173,11 @@ def harden(
 
     A `scenario`, by its name or a TOML file, says which purifier and how; `settings` change what
     its [purifier] (`kind` among them) and [hardening] say, and `steps` is the latter's
-    attack_steps, of a size to match. Over a classifier that is robust by itself,
-    aggregation="anchored" keeps what it has; how much its own logits count is then chosen on
-    validation images. A classifier that labels those no better than a guess is refused, unless
-    `check_accuracy` is off. `out`, `quiet` and `display` are as in `fit`.
+    attack_steps, of a size to match. A purifier to start from keeps its kind and sizes. Over a
+    classifier that is robust by itself, aggregation="anchored" keeps what it has; how much its own
+    logits count is then chosen on validation images. A classifier that labels those no better than
+    a guess is refused, unless `check_accuracy` is off. `out`, `quiet` and `display` are those of
+    `fit`.
     """
     layers, seed, place = asked(data, layers, seed, device)
     folder = folder_for(out)
@@ -189,7 +191,7 @@ def harden(
         settings, start = {"start": str(start)} | settings, None
     if start is not None:
         refuse_no_purifier(start)
-        settings = {"start": "purifier"} | settings
+        settings = {"start": "purifier", **made_as(start)} | settings
     frozen = ready(classifier, place)
     layers = chosen_layers(frozen, data.image_shape, layers)
     chosen = hardening_scenario(

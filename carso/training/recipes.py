@@ -25,7 +25,7 @@ from carso.scenario.schema import DataSettings, DefenceSettings, Scenario
 from carso.threats.norms import threat_asked
 from carso.threats.threat import Threat
 
-HARDENED = "fashion-retrofit"
+HARDENED = "fashion-retrofit-unet"
 """The scenario whose purifier and [hardening] serve where no other is named."""
 
 

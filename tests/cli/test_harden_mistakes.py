@@ -203,9 +203,8 @@ def test_the_defence_that_harden_gives_has_the_seed_that_was_asked_for(
         eps=0.1,
         epochs=1,
         steps=1,
-        condition=8,
-        latent=8,
-        decoder_width=16,
+        widths=(4, 6),
+        blocks=(1, 1),
         validation_images=2,
         seed=4,
     )

@@ -253,6 +253,7 @@ def test_harden_is_the_stage_in_one_call(
         layers=["norm", "out"],
         eps=0.08,
         epochs=2,
+        scenario="fashion-retrofit",
         start=prepared,
         batch_size=16,
         aggregation="anchored",
@@ -298,7 +299,7 @@ def test_harden_is_the_stage_in_one_call(
 
 def test_harden_from_scratch_predicts_and_repeats(bars: ImageData, learnt: nn.Module) -> None:
     def made(seed: int, harden: Callable[..., carso.Carso] = carso.harden) -> carso.Carso:
-        sizes = {"condition": 8, "latent": 8, "decoder_width": 16}
+        sizes = {"widths": (4, 6), "blocks": (1, 1)}
         return harden(
             copy.deepcopy(learnt),
             bars,
@@ -337,6 +338,6 @@ def test_harden_from_scratch_predicts_and_repeats(bars: ImageData, learnt: nn.Mo
 def test_what_harden_cannot_do_is_said_before_it_trains(
     wrong: dict[str, object], says: str, bars: ImageData, network: nn.Module
 ) -> None:
-    settings = {"layers": ["norm"], "eps": 0.1, "condition": 8, "latent": 8, "decoder_width": 16}
+    settings = {"layers": ["norm"], "eps": 0.1, "widths": (4, 6), "blocks": (1, 1)}
     with pytest.raises(CarsoError, match=says):
         carso.harden(network, bars, **{**settings, **wrong})  # type: ignore[arg-type]

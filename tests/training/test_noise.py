@@ -225,7 +225,7 @@ def test_a_classifier_that_is_brought_is_not_trained(bars: ImageData, tmp_path: 
 def test_hardening_on_noise_from_python(network: nn.Module, bars: ImageData) -> None:
     defence = carso.harden(
         copy.deepcopy(network), bars, layers=["norm"], eps=0.1, against="noise", sigma=0.3,
-        epochs=1, batch_size=16, condition=8, latent=8, decoder_width=16, validation_images=8,
+        epochs=1, batch_size=16, widths=(4, 6), blocks=(1, 1), validation_images=8,
     )  # fmt: skip
     assert defence.scenario.hardening is not None
     assert defence.scenario.hardening.against == "noise"

@@ -65,6 +65,35 @@ def test_what_was_hardened_comes_back_with_its_anchor(
     assert found.hardened is True
 
 
+def test_what_was_hardened_from_what_was_fitted_keeps_its_kind(
+    fitted: Deployed, learnt: nn.Module, bars: ImageData, tmp_path: Path
+) -> None:
+    """The scenario of hardening would build a U-Net."""
+    given: dict[str, Any] = {"steps": 1, "epochs": 1, "batch_size": 16, "validation_images": 8}
+    made = carso.harden(
+        copy.deepcopy(learnt), bars, layers=["conv"], eps=0.1, start=fitted.purifier, **given
+    )
+    found = again(made, tmp_path / "saved", learnt)
+    made.seed(0)
+    assert torch.equal(found(images(bars)), made(images(bars)))
+    assert type(found.purifier) is type(fitted.purifier)
+    assert found.scenario.purifier.arguments()["condition"] == SMALL["condition"]
+
+
+def test_a_purifier_that_the_settings_do_not_make_is_not_saved(
+    fitted: Deployed, learnt: nn.Module, bars: ImageData, tmp_path: Path
+) -> None:
+    by_hand = copy.deepcopy(fitted.purifier)
+    del by_hand.made_as  # type: ignore[attr-defined]
+    given: dict[str, Any] = {"steps": 1, "epochs": 1, "batch_size": 16, "validation_images": 8}
+    made = carso.harden(
+        copy.deepcopy(learnt), bars, layers=["conv"], eps=0.1, start=by_hand, **given
+    )
+    with pytest.raises(CarsoError, match="give `harden` its kind, not 'unet', and its sizes"):
+        made.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
 def test_a_classifier_of_ones_own_is_asked_for(fitted: Deployed, tmp_path: Path) -> None:
     folder = fitted.save(tmp_path / "saved")
     with pytest.raises(CarsoError, match="class Sequential makes: give it"):

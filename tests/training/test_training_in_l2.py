@@ -28,6 +28,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Threat, Tensor]]:
     return found
 
 
+UNET = {"widths": (4, 6), "blocks": (1, 1)}
 SMALL = {"condition": 8, "latent": 4, "decoder_width": 8}
 
 
@@ -37,7 +38,7 @@ def test_hardening_attacks_in_the_ball_of_its_threat(
 ) -> None:
     carso.harden(
         copy.deepcopy(learnt), bars, layers=["conv"], threat=L2(eps=1.5), epochs=1, batch_size=32,
-        loss=loss, eps_epochs=0.0, samples=1, validation_images=8, **SMALL,
+        loss=loss, eps_epochs=0.0, samples=1, validation_images=8, **UNET,
     )  # fmt: skip
     assert {threat for threat, _ in seen} == {L2(eps=1.5)}
     moved = torch.cat([distance for _, distance in seen])
