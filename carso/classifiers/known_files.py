@@ -25,6 +25,8 @@ class KnownFile:
     settings: ClassifierSettings
     scenario: str
     """The shipped scenario whose images and threat are those of this network."""
+    published: str = ""
+    """Where it is published: the file, and the repository that has it."""
     inside: tuple[str, str] = ("", "")
     """The installed package that has the file, and its path in there."""
 
@@ -44,12 +46,14 @@ KNOWN: dict[str, KnownFile] = {
         sha256="12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8",
         settings=ClassifierSettings(kind="resnet", depth=20, mean=IMAGENET_MEAN, std=IMAGENET_STD),
         scenario="cifar10",
+        published="pretrained_models/resnet20-12fca82f.th of akamaster/pytorch_resnet_cifar10",
     ),
     "convex-fashion": KnownFile(
         title="Fashion-MNIST by Wong and Kolter, provably trained for eps = 0.1 (MIT)",
         sha256="b90cca41cc42b427d5ba1d1c10d90a5a8b6b5219538a3a4d1c6f825d3f612bc5",
         settings=ClassifierSettings(kind="convex-fashion"),
         scenario="fashion",
+        published="models/fashion_mnist.pth of locuslab/convex_adversarial",
     ),
 }
 

@@ -46,7 +46,9 @@ CheckpointOption = Annotated[
 EpsOption = Annotated[float | None, typer.Option(help="Instead of the scenario's own.")]
 NormOption = Annotated[str, typer.Option(help="Linf or L2, with an --eps of that norm.")]
 PrecisionOption = Annotated[str, typer.Option(help="32-true, or bf16-mixed.")]
-PresetOption = Annotated[str, typer.Option(help="A preset of the scenario: released, hardened.")]
+PresetOption = Annotated[
+    str, typer.Option(help="A preset of the scenario: a table of [presets] in its file.")
+]
 RunOption = Annotated[Path | None, typer.Option(help="Folder of the run; default runs/NAME.")]
 OwnOption = Annotated[
     Path | None,

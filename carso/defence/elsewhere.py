@@ -46,9 +46,10 @@ def classifier_elsewhere(folder: Path, source: dict[str, str], given: nn.Module 
         given = load_known(KNOWN[name], installed_file(name))
     if given is None:
         title = f", {KNOWN[name].title}" if name else ""
+        file = KNOWN[name].published if name else ""
         raise CarsoError(
             f"{folder.name} does not hold the classifier that it defends{title}: fetch "
-            f"{source['name']} and give it, by --classifier FILE or "
+            f"{file or source['name']} and give it, by --classifier FILE or "
             "carso.load(..., classifier=carso.load_classifier(FILE))"
         )
     frozen = freeze(given)

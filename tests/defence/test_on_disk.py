@@ -87,3 +87,10 @@ def test_another_classifier_is_not_taken_for_it(tmp_path: Path) -> None:
     other = carso.load("fashion").classifier
     with pytest.raises(CarsoError, match=r"other weights than .* come from theirs\.pt"):
         carso.load(without_classifier(tmp_path), classifier=other)
+
+
+def test_what_is_known_of_a_classifier_elsewhere_says_where_it_is_published() -> None:
+    with pytest.raises(CarsoError, match=r"fetch models/fashion_mnist\.pth of locuslab/convex_adv"):
+        carso.load("convex-anchored-unet")
+    with pytest.raises(CarsoError, match=r"fetch \S+12fca82f\.th of akamaster/pytorch_resnet"):
+        carso.load("cifar10-resnet20-retrofit")
