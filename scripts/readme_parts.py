@@ -94,7 +94,7 @@ def beside() -> str:
     return (
         "With as many gradient passes of adversarial training on its own weights (the best of "
         f"three rates), the classifier of row 5 reaches {reached(passes)} under the adaptive "
-        f"suite; trained for as long as row 6, {reached(time)}."
+        f"suite; with as many steps as take the time of row 6's, {reached(time)}."
     )
 
 

@@ -19,6 +19,7 @@ from carso.defence.on_disk import Deployed, purifier_of
 from carso.defence.shipped import DESCRIPTIONS
 from carso.errors import CarsoError
 from carso.purifiers.base import as_module
+from carso.purifiers.kinds import made_as
 from carso.scenario.classifier_settings import ClassifierSettings
 from carso.scenario.schema import DefenceSettings, Scenario
 from carso.storage import files, tensor_files
@@ -61,11 +62,12 @@ def refuse_own_purifier(defence: Deployed) -> None:
     """One line for a purifier that the scenario's [purifier] does not build: a folder would name
     another than it holds."""
     described = purifier_of(defence.scenario, defence.classifier, defence.trained_shape).deployed()
-    if shapes_of(as_module(described)) != shapes_of(as_module(defence.purifier)):
+    known = bool(made_as(defence.purifier))  # by hand, settings may differ that no shape shows
+    if not known or shapes_of(as_module(described)) != shapes_of(as_module(defence.purifier)):
         raise CarsoError(
-            f"a purifier that was made by hand ({type(defence.purifier).__name__}) cannot be saved "
-            f"with the settings of another: give `harden` its kind, not "
-            f"{defence.scenario.purifier.kind!r}, and its sizes as well"
+            f"a purifier that was made by hand ({type(defence.purifier).__name__}) or of another "
+            f"kind or size than the scenario's ({defence.scenario.purifier.kind}) cannot be saved: "
+            "start from one that carso.fit, carso.harden or carso.load gave"
         )
 
 

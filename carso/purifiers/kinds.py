@@ -42,13 +42,13 @@ def build(
         if kind in KINDS:
             raise
         raise CarsoError(f"[purifier] kind = {kind!r} cannot be built: {error}") from error
-    made.made_as = {"kind": kind, **settings}
+    made.made_as = {"kind": kind, "own": settings}
     return made  # type: ignore[no-any-return]
 
 
-def made_as(purifier: Purifier) -> dict[str, Any]:
-    """The kind and the settings by which `build` made a purifier, or a copy of it; nothing of one
-    that somebody else made."""
+def made_as(purifier: Purifier | None) -> dict[str, Any]:
+    """The `kind` and its `own` settings by which `build` made a purifier, or what it is a copy of;
+    nothing of one that somebody else made."""
     return dict(getattr(purifier, "made_as", {}))
 
 

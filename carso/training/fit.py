@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,12 @@ from carso.training.anchoring import choose
 from carso.training.batch_memory import check_batches
 from carso.training.kept_run import check_display, kept_run, shown_by
 from carso.training.loop import Display, train_in_memory
-from carso.training.recipes import HARDENED, fitting_scenario, hardening_scenario
+from carso.training.recipes import (
+    HARDENED,
+    fitting_scenario,
+    hardening_scenario,
+    settings_of,
+)
 from carso.training.run_files import anchor
 from carso.training.scenario_stages import hardening_stage, purifier_stage
 from carso.training.train import harden as train_hardening
@@ -191,11 +196,19 @@ def harden(
         settings, start = {"start": str(start)} | settings, None
     if start is not None:
         refuse_no_purifier(start)
-        settings = {"start": "purifier", **made_as(start)} | settings
+        settings = {"start": "purifier"} | settings
     frozen = ready(classifier, place)
     layers = chosen_layers(frozen, data.image_shape, layers)
+    recipe = parser.read(str(arguments.place("scenario", scenario)))
+    if made := made_as(start):
+        recipe = replace(recipe, purifier=settings_of(**made))
+    elif start is not None and folder is not None:
+        raise CarsoError(
+            f"out: a purifier that was made by hand ({type(start).__name__}) cannot be loaded from "
+            "a folder; start from one that carso.fit, carso.harden or carso.load gave"
+        )
     chosen = hardening_scenario(
-        parser.read(str(arguments.place("scenario", scenario))),
+        recipe,
         name="harden",
         layers=layers,
         threat=threat,

@@ -138,6 +138,11 @@ def purifier_settings(
     return PurifierSettings(kind=kind, own=own)
 
 
+def settings_of(kind: str, own: dict[str, Any]) -> PurifierSettings:
+    """The settings of a purifier of `kind`: its `own`, and the kind's defaults."""
+    return purifier_settings(PurifierSettings(kind=kind, own=own), kind, {})
+
+
 def classifier_and_shape(
     scenario: Scenario, path: Path, shape: str
 ) -> tuple[nn.Module, tuple[int, int, int]]:
@@ -172,7 +177,7 @@ def fitting_scenario(
     shape: dict[str, Any],
 ) -> Scenario:
     """What `carso.fit` trains: the paper's stage, its schedule stretched over `epochs`."""
-    purifier = purifier_settings(PurifierSettings(kind=kind, own=shape), kind, {})
+    purifier = settings_of(kind, shape)
     return Scenario(
         name="fit",
         summary="a purifier around a classifier of the user's own",

@@ -89,8 +89,13 @@ def test_a_purifier_that_the_settings_do_not_make_is_not_saved(
     made = carso.harden(
         copy.deepcopy(learnt), bars, layers=["conv"], eps=0.1, start=by_hand, **given
     )
-    with pytest.raises(CarsoError, match="give `harden` its kind, not 'unet', and its sizes"):
+    with pytest.raises(CarsoError, match=r"by hand \(VAEPurifier\) .* cannot be saved: start from"):
         made.save(tmp_path / "saved")
+    with pytest.raises(CarsoError, match=r"by hand \(VAEPurifier\) cannot be loaded from a folder"):
+        carso.harden(
+            copy.deepcopy(learnt), bars, layers=["conv"], eps=0.1, start=by_hand,
+            out=tmp_path / "saved", **given,
+        )  # fmt: skip
     assert not (tmp_path / "saved").exists()
 
 
